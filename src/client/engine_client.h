@@ -1,0 +1,50 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/engine_config.h"
+#include "engine/messages.h"
+
+namespace gristmill {
+
+enum class EngineHealth : uint8_t {
+  starting,   ///< loading, or restarting after a failure
+  ready,
+  dead,       ///< gave up: restarts failed repeatedly
+};
+
+/// The front's view of one engine, in this process or in another. All calls are thread safe and return at once.
+class EngineClient {
+ public:
+  /// Called on a thread of the client for each output, in order per request; must be quick and not throw. The last call
+  /// of a choice has finish != none. An engine that dies ends every choice with FinishReason::error.
+  using OutputHandler = std::function<void(engine::EngineOutput&&)>;
+
+  virtual ~EngineClient() = default;
+  /// A fresh request id.
+  virtual engine::RequestId next_id() = 0;
+  /// Queues the request (request.id from next_id()). Fails by way of the handler when the engine is not ready.
+  virtual void submit(engine::EngineRequest request, OutputHandler handler) = 0;
+  /// Ends all choices of the request with FinishReason::abort and frees its memory within a step. Unknown ids are ignored.
+  virtual void abort(engine::RequestId id) = 0;
+  virtual EngineHealth health() const = 0;
+  /// Why health() is not ready; empty when it is.
+  virtual std::string health_detail() const = 0;
+  /// Valid once health() has been ready. Waits for that up to `seconds` (negative: for ever) and throws Error if the
+  /// engine cannot start.
+  virtual engine::EngineInfo wait_ready(double seconds) = 0;
+  /// The engine's latest figures, at most a second old.
+  virtual engine::EngineStats stats() const = 0;
+  /// Drops every cached block that no request uses; false when some request was running.
+  virtual bool reset_prefix_cache() = 0;
+};
+
+/// The engine runs on a thread of this process.
+std::unique_ptr<EngineClient> make_in_process_client(const engine::EngineConfig& config);
+
+/// The engine runs in a child process (`executable` is this program, started again as `engine`), which is restarted when
+/// it dies or stops answering. kill -9 of this process takes the child with it.
+std::unique_ptr<EngineClient> make_process_client(const engine::EngineConfig& config, const std::string& executable);
+
+}  // namespace gristmill

@@ -1,0 +1,122 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/progress.h"
+#include "device/program.h"
+
+namespace gristmill::device {
+
+/// The largest step an Executable must take.
+struct Limits {
+  int tokens = 0;   ///< rows in one step, of all sequences together
+  int seqs = 0;     ///< sequences in one step
+  int rows = 0;     ///< rows that may ask for logits in one step
+  int context = 0;  ///< longest sequence, in tokens
+};
+
+struct CacheOptions {
+  DType dtype = DType::bf16;  ///< element type of K and V (f32, bf16, f16; more with the engine issue)
+  int block_size = 16;        ///< tokens per block; a power of two from 8 to 256
+};
+
+/// What each part takes, in bytes, known before anything is allocated.
+struct MemoryPlan {
+  size_t weights = 0;          ///< packed weights
+  size_t scratch = 0;          ///< activations and workspaces for Limits
+  size_t bytes_per_block = 0;  ///< all layers' K and V of one cache block
+};
+
+/// What planning knows of a step.
+struct StepShape {
+  int tokens = 0;
+  int seqs = 0;
+  int rows = 0;
+  bool decode_only = false;  ///< one token per sequence
+};
+
+/// One sequence's share of a step: rows [first_row, first_row + rows) are its next tokens, at positions context,
+/// context + 1, ... `blocks` is its block table and covers context + rows tokens.
+struct SequenceStep {
+  int32_t first_row = 0;
+  int32_t rows = 0;
+  int32_t context = 0;
+  std::span<const int32_t> blocks;
+};
+
+/// Late-bound inputs; everything a span points at lives until wait() returns.
+struct StepInputs {
+  std::span<const int32_t> ids;  ///< [tokens]
+  std::span<const SequenceStep> sequences;
+  std::span<const int32_t> logit_rows;   ///< ascending rows that go through the head
+  std::span<const uint8_t> want_logits;  ///< per logit row: 1 = the full logits, 0 = the argmax is enough
+};
+
+/// Valid until the next launch.
+struct StepResult {
+  std::span<const int32_t> argmax;           ///< per logit row; the lowest id among equal maxima
+  std::span<const float* const> logits;      ///< per logit row: [vocabulary], null where want_logits was 0
+  std::vector<std::span<const float>> taps;  ///< per slot: [tokens][tap_width]
+};
+
+struct Ticket {
+  uint64_t id = 0;
+};
+
+/// A step could not be computed.
+class StepError : public Error {
+ public:
+  using Error::Error;
+};
+
+class Communicator;  // device/communicator.h; one rank needs none
+
+struct BindOptions {
+  int num_blocks = 0;                    ///< cache blocks; address space is reserved, pages are committed on first use
+  Communicator* communicator = nullptr;  ///< null: one rank
+  Progress* progress = nullptr;          ///< null: silent
+};
+
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual const MemoryPlan& memory() const = 0;
+  /// Allocates and packs the weights, reserves the cache. Once.
+  virtual void bind(const BindOptions& options) = 0;
+  /// Starts a step. At most one is in flight.
+  virtual Ticket launch(const StepShape& shape, const StepInputs& inputs) = 0;
+  /// The caller's thread joins the work. Throws StepError.
+  virtual const StepResult& wait(Ticket ticket) = 0;
+  /// Copies whole cache blocks, all layers: pairs (from, to).
+  virtual void copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+  /// One line for the start-up log: instruction set, threads.
+  virtual std::string describe() const = 0;
+  /// The program is shared: its weight sources are read during bind().
+  virtual std::unique_ptr<Executable> compile(std::shared_ptr<const Program> program, const Limits& limits,
+                                              const CacheOptions& cache) = 0;
+};
+
+/// The shared scalar decomposition as a complete, slow back end: one thread, float32 arithmetic on exact weights.
+std::unique_ptr<Backend> make_reference_backend();
+
+/// Arithmetic of quantized linears on the CPU.
+enum class ActivationMode : uint8_t {
+  int8,  ///< activations quantized to int8 per 32 columns for coded weights
+  f32,   ///< float32 activations, weights dequantized to float32 at load (--dtype float32)
+};
+
+/// The CPU back end. `threads` >= 1. GRISTMILL_ISA forces an instruction set; unknown or missing ones throw Error.
+std::unique_ptr<Backend> make_cpu_backend(int threads, ActivationMode mode);
+
+}  // namespace gristmill::device

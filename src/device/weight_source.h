@@ -1,0 +1,75 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace gristmill::device {
+
+/// What the numbers of a weight are once its file format is forgotten. Every format of QuantScheme becomes one of these,
+/// and a back end packs each for its instruction set.
+enum class ComputeClass : uint8_t {
+  f32,
+  f16,
+  bf16,
+  i4_group,  ///< codes 0..15; w = scale_g * (code - zero) + min_g
+  i8_group,  ///< codes -128..127; w = scale_g * code + min_g
+};
+
+constexpr const char* name_of(ComputeClass cls) {
+  switch (cls) {
+    case ComputeClass::f32: return "f32";
+    case ComputeClass::f16: return "f16";
+    case ComputeClass::bf16: return "bf16";
+    case ComputeClass::i4_group: return "i4_group";
+    case ComputeClass::i8_group: return "i8_group";
+  }
+  return "?";
+}
+
+struct Encoding {
+  ComputeClass cls = ComputeClass::f32;
+  int group = 0;         ///< columns that share a scale; 0 for the float classes
+  int zero = 0;          ///< i4_group: the code that stands for 0 (8 for Q4_0, 0 for Q4_1)
+  bool has_min = false;  ///< a minimum per group is added
+  bool operator==(const Encoding&) const = default;
+};
+
+/// Room for the codes of some rows, given by the caller of WeightSource::read_codes.
+struct CodeRows {
+  uint8_t* codes = nullptr;    ///< [rows][columns]; i8_group: the bits of an int8
+  uint16_t* scales = nullptr;  ///< [rows][columns / group], binary16
+  uint16_t* mins = nullptr;    ///< the same shape; only when has_min
+};
+
+/// A weight matrix on its way into a back end: rows (outputs) x columns (inputs), read by rows. A vector (norm weight,
+/// bias) has one row. Reading is thread safe and does not fail: everything was checked when the source was made.
+class WeightSource {
+ public:
+  WeightSource(std::string name, int64_t rows, int64_t columns, Encoding encoding, size_t file_bytes)
+      : name_(std::move(name)), rows_(rows), columns_(columns), encoding_(encoding), file_bytes_(file_bytes) {}
+  virtual ~WeightSource() = default;
+
+  const std::string& name() const { return name_; }
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  const Encoding& encoding() const { return encoding_; }
+  size_t file_bytes() const { return file_bytes_; }
+
+  /// The exact values of rows [first, first + count) as float32, [count][columns].
+  virtual void read_f32(int64_t first, int64_t count, float* out) const = 0;
+  /// The 16-bit patterns of f16 and bf16 weights, [count][columns]; only for those classes.
+  virtual void read_16(int64_t first, int64_t count, uint16_t* out) const = 0;
+  /// Codes, scales and minima; only for i4_group and i8_group.
+  virtual void read_codes(int64_t first, int64_t count, const CodeRows& out) const = 0;
+  /// Says that the rows will not be read again, so that file pages may be dropped.
+  virtual void release() const {}
+
+ private:
+  std::string name_;
+  int64_t rows_, columns_;
+  Encoding encoding_;
+  size_t file_bytes_;
+};
+
+}  // namespace gristmill::device

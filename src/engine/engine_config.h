@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace gristmill::engine {
+
+enum class SchedulingPolicy : uint8_t { fcfs, priority };
+
+/// Everything an engine needs to load and run. Validated by config/, immutable afterwards; travels to the engine process.
+/// Zero means "choose" where said.
+struct EngineConfig {
+  std::string model;                   ///< path of a GGUF file (its first part, when split)
+  std::string device = "cpu";          ///< cpu, or reference (the slow scalar back end)
+  bool float32 = false;                ///< --dtype float32: exact weights, float32 activations
+  int32_t threads = 0;                 ///< 0: usable cores
+  int32_t max_model_len = 0;           ///< 0: what the model allows, lowered to what the memory allows
+  int32_t max_num_seqs = 0;            ///< 0: 128
+  int32_t max_num_batched_tokens = 0;  ///< 0: 2048
+  int32_t long_prefill_token_threshold = 0;
+  int32_t max_num_partial_prefills = 1;
+  int32_t max_long_partial_prefills = 1;
+  int32_t block_size = 16;
+  DType cache_dtype = DType::bf16;
+  int64_t cache_bytes = 0;             ///< --kv-cache-memory-bytes; 0: from memory_utilization
+  int32_t num_blocks_override = 0;     ///< --num-gpu-blocks-override
+  double memory_utilization = 0.9;
+  bool prefix_caching = true;
+  bool chunked_prefill = true;
+  bool async_scheduling = true;
+  SchedulingPolicy policy = SchedulingPolicy::fcfs;
+  int64_t seed = 0;
+  double watchdog_seconds = 10;        ///< a step may take this long before the front restarts the engine
+};
+
+}  // namespace gristmill::engine

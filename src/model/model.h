@@ -1,0 +1,41 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "device/program.h"
+#include "weights/checkpoint.h"
+
+namespace gristmill::model {
+
+/// The shape of a decoder, from any container. Checked: every number is positive and consistent.
+struct ModelConfig {
+  std::string architecture;
+  int layers = 0;
+  int hidden = 0;
+  int ffn = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int vocabulary = 0;
+  int context = 0;  ///< longest sequence it was trained for
+  float norm_eps = 1e-5f;
+  device::Rope rope;
+  bool rope_interleaved = false;  ///< the file's Q/K rows are ordered for adjacent pairs (GGUF llama)
+  bool tied_embeddings = false;
+};
+
+struct BuildOptions {
+  bool exact = false;       ///< float32 weights
+  bool tap_layers = false;  ///< tap 0 = embeddings, tap i + 1 = after layer i
+};
+
+struct Model {
+  ModelConfig config;
+  std::shared_ptr<const device::Program> program;
+};
+
+/// Opens `path` (a GGUF file today) and builds its Program; no tensor data is read yet. Throws Error naming file, key or
+/// tensor; an architecture without a builder is refused with the list of those there are.
+Model load_model(const std::string& path, const BuildOptions& options);
+
+}  // namespace gristmill::model
