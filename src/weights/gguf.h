@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace gristmill::weights {
 
-/// A GGUF v2/v3 file, or all parts of a split one, memory mapped and fully validated on opening: after open() no length,
-/// offset or type in it can lead outside the file. Every failure is an Error naming file and key or tensor.
+/// A GGUF v2/v3 file, or all parts of a split one, memory mapped and fully validated on opening: after open() no
+/// length, offset or type in it can lead outside the file. Every failure is an Error naming file and key or tensor.
 class GgufFile final : public Checkpoint {
  public:
   static std::shared_ptr<const GgufFile> open(const std::string& path);
@@ -23,7 +24,8 @@ class GgufFile final : public Checkpoint {
   std::vector<std::string> names() const override;
 
   bool has(std::string_view key) const;
-  /// Integers of any width and sign, bools too; Error when missing (without a default), of another type or out of range.
+  /// Integers of any width and sign, bools too; Error when missing (without a default), of another type or out of
+  /// range.
   int64_t integer(std::string_view key, std::optional<int64_t> otherwise = std::nullopt) const;
   double number(std::string_view key, std::optional<double> otherwise = std::nullopt) const;
   bool boolean(std::string_view key, std::optional<bool> otherwise = std::nullopt) const;
@@ -36,6 +38,7 @@ class GgufFile final : public Checkpoint {
   bool is_array(std::string_view key) const;
   /// Tells the kernel that the pages are not needed any more (after packing). Mapped reads stay valid.
   void drop_pages() const;
+  void drop_pages(std::span<const std::byte> bytes) const override;
 
  private:
   struct Impl;

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gristmill::weights {
+
+/// A whole file, mapped read only. Opening reads nothing: pages come in as they are touched.
+class MappedFile {
+ public:
+  /// Throws Error naming the file and the system's reason; directories and empty files are refused.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  bool holds(std::span<const std::byte> part) const;
+  /// Drops the pages that lie wholly inside `part` from this process; they are read again when touched. Thread safe.
+  void drop_pages(std::span<const std::byte> part) const;
+
+ private:
+  std::string path_;
+  std::span<const std::byte> bytes_;
+};
+
+/// A name read from a file, made fit for a one-line message: quoted, control bytes escaped, shortened.
+std::string quoted(std::string_view name);
+
+}  // namespace gristmill::weights
