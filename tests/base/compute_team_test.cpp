@@ -1,0 +1,161 @@
+#include "base/compute_team.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace gristmill {
+namespace {
+
+// Every item adds to cells that the phase before has written, so that a lost, repeated or early item changes the sum.
+struct Chain {
+  std::vector<uint64_t> before, after;
+  std::vector<uint32_t> runs;
+  std::atomic<int> foreign_members{0};
+  uint32_t members = 1;
+
+  static void run(void* context, uint32_t item, uint32_t member) {
+    auto& self = *static_cast<Chain*>(context);
+    if (member >= self.members) self.foreign_members.fetch_add(1);
+    uint64_t sum = 0;
+    for (uint64_t value : self.before) sum += value;
+    self.after[item] = sum + item;
+    ++self.runs[item];
+  }
+  static void turn(void* context, uint32_t, uint32_t) {
+    auto& self = *static_cast<Chain*>(context);
+    self.before.swap(self.after);
+  }
+};
+
+class TeamOf : public testing::TestWithParam<int> {};
+
+TEST_P(TeamOf, RunsEveryItemOnceAndPhasesInOrder) {
+  constexpr uint32_t kItems = 13;
+  constexpr int kPhases = 60, kLaunches = 30;
+  ComputeTeam team(GetParam());
+  EXPECT_EQ(team.size(), GetParam());
+  Chain chain{
+      std::vector<uint64_t>(kItems, 1), std::vector<uint64_t>(kItems, 0), std::vector<uint32_t>(kItems, 0), {}, 0};
+  chain.members = static_cast<uint32_t>(GetParam());
+  std::vector<Phase> phases;
+  for (int i = 0; i < kPhases; ++i) {
+    phases.push_back({Chain::run, &chain, kItems});
+    phases.push_back({Chain::turn, &chain, 1});
+    phases.push_back({Chain::run, &chain, 0});
+  }
+  for (int i = 0; i < kLaunches; ++i) team.run(phases);
+
+  std::vector<uint64_t> expected(kItems, 1);
+  for (int i = 0; i < kPhases * kLaunches; ++i) {
+    uint64_t sum = 0;
+    for (uint64_t value : expected) sum += value;
+    for (uint32_t item = 0; item < kItems; ++item) expected[item] = sum + item;
+  }
+  EXPECT_EQ(chain.before, expected);
+  EXPECT_EQ(chain.runs, std::vector<uint32_t>(kItems, kPhases * kLaunches));
+  EXPECT_EQ(chain.foreign_members.load(), 0);
+}
+
+TEST_P(TeamOf, TakesLaunchesOfAnyLengthOneAfterTheOther) {
+  ComputeTeam team(GetParam());
+  std::atomic<uint64_t> done{0};
+  auto count = [](void* context, uint32_t, uint32_t) {
+    static_cast<std::atomic<uint64_t>*>(context)->fetch_add(1, std::memory_order_relaxed);
+  };
+  uint64_t expected = 0;
+  for (uint32_t length : {0u, 1u, 500u, 3u, 1200u, 1u}) {
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      const std::vector<Phase> phases(length, Phase{count, &done, 1 + length % 3});
+      team.run(phases);
+      expected += static_cast<uint64_t>(length) * (1 + length % 3);
+      ASSERT_EQ(done.load(), expected);
+    }
+  }
+}
+
+TEST_P(TeamOf, WakesAfterASleep) {
+  ComputeTeam team(GetParam());
+  std::atomic<int> done{0};
+  auto count = [](void* context, uint32_t, uint32_t) { static_cast<std::atomic<int>*>(context)->fetch_add(1); };
+  const std::vector<Phase> phases(4, Phase{count, &done, 8});
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    team.run(phases);
+  }
+  EXPECT_EQ(done.load(), 5 * 4 * 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, TeamOf, testing::Values(1, 2, 3, 5, 8));
+
+TEST(ComputeTeam, AMemberHeldInOneItemDoesNotKeepTheOthersFromTheRest) {
+  ComputeTeam team(2);
+  struct Shared {
+    std::atomic<int> others{0};
+    std::atomic<bool> timed_out{false};
+  } shared;
+  // Item 0 ends only when all the other items have been run by somebody else.
+  auto run = [](void* context, uint32_t item, uint32_t) {
+    auto& state = *static_cast<Shared*>(context);
+    if (item != 0) {
+      state.others.fetch_add(1);
+      return;
+    }
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (state.others.load() < 63) {
+      if (std::chrono::steady_clock::now() > limit) {
+        state.timed_out = true;
+        return;
+      }
+      std::this_thread::yield();
+    }
+  };
+  const Phase phase{run, &shared, 64};
+  team.run({&phase, 1});
+  EXPECT_FALSE(shared.timed_out.load());
+  EXPECT_EQ(shared.others.load(), 63);
+}
+
+TEST(ComputeTeam, IsRightWhileNeighboursBurnTheCores) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> neighbours;
+  for (int i = 0; i < 2; ++i) {
+    neighbours.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  {
+    ComputeTeam team(4);
+    std::atomic<uint64_t> sum{0};
+    auto add = [](void* context, uint32_t item, uint32_t) {
+      static_cast<std::atomic<uint64_t>*>(context)->fetch_add(item, std::memory_order_relaxed);
+    };
+    const std::vector<Phase> phases(50, Phase{add, &sum, 16});
+    for (int i = 0; i < 10; ++i) team.run(phases);
+    EXPECT_EQ(sum.load(), 10u * 50u * 120u);
+  }
+  stop = true;
+  for (std::thread& neighbour : neighbours) neighbour.join();
+}
+
+TEST(ComputeTeam, MembersThatHaveNothingToDoSleep) {
+  ComputeTeam team(4);
+  auto nothing = [](void*, uint32_t, uint32_t) {};
+  const Phase phase{nothing, nullptr, 4};
+  team.run({&phase, 1});
+  timespec before{}, after{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const double used =
+      static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(used, 0.02);
+}
+
+}  // namespace
+}  // namespace gristmill
