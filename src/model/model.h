@@ -34,8 +34,8 @@ struct Model {
   std::shared_ptr<const device::Program> program;
 };
 
-/// Opens `path` (a GGUF file today) and builds its Program; no tensor data is read yet. Throws Error naming file, key or
-/// tensor; an architecture without a builder is refused with the list of those there are.
+/// Opens `path` (a GGUF file today) and builds its Program; no tensor data is read yet. Throws Error naming file, key
+/// or tensor; an architecture without a builder is refused with the list of those there are.
 Model load_model(const std::string& path, const BuildOptions& options);
 
 }  // namespace gristmill::model
