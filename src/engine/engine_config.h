@@ -19,8 +19,7 @@ struct EngineConfig {
   int32_t max_num_seqs = 0;            ///< 0: 128
   int32_t max_num_batched_tokens = 0;  ///< 0: 2048
   int32_t long_prefill_token_threshold = 0;
-  int32_t max_num_partial_prefills = 1;
-  int32_t max_long_partial_prefills = 1;
+  int32_t mixed_prefill_tokens = 256;  ///< most prompt tokens in a step that also decodes; 0: no limit
   int32_t block_size = 16;
   DType cache_dtype = DType::bf16;
   int64_t cache_bytes = 0;             ///< --kv-cache-memory-bytes; 0: from memory_utilization

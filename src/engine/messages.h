@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sample/sampling_params.h"
+#include "sample/sampler.h"
 
 namespace gristmill::engine {
 
@@ -23,12 +23,6 @@ struct EngineRequest {
 };
 
 enum class FinishReason : uint8_t { none, stop, length, abort, error };
-
-struct TokenLogprob {
-  int32_t token = 0;
-  float logprob = 0;
-  int32_t rank = 0;  ///< 1 = the most likely
-};
 
 struct OutputToken {
   int32_t token = 0;

@@ -1,0 +1,355 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/compute_team.h"
+#include "base/host_memory.h"
+#include "base/log.h"
+#include "model/model.h"
+
+namespace gristmill::engine {
+namespace {
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Row i of a prompt predicts token i + 1: every row whose next token is a prompt token reports, when asked for.
+int32_t reported_rows(const PlanEntry& entry) {
+  const Sequence& s = *entry.sequence;
+  if (!s.reports_prompt()) return 0;
+  return std::max(std::min(entry.first + entry.count, s.prompt_size() - 1) - entry.first, 0);
+}
+
+std::string grouped(uint64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+  return text;
+}
+
+}  // namespace
+
+struct Engine::Loaded {
+  std::shared_ptr<const device::Program> program;
+  int32_t trained_len = 0;
+  std::unique_ptr<device::Backend> owned_backend;
+  device::Backend* backend = nullptr;
+};
+
+Engine::Engine(const EngineConfig& config, Progress& progress)
+    : Engine(config,
+             [&] {
+               model::BuildOptions options;
+               options.exact = config.float32;
+               model::Model model = model::load_model(config.model, options);
+               Loaded loaded;
+               loaded.program = std::move(model.program);
+               loaded.trained_len = model.config.context;
+               if (config.device == "reference") {
+                 loaded.owned_backend = device::make_reference_backend();
+               } else if (config.device == "cpu") {
+                 loaded.owned_backend = device::make_cpu_backend(
+                     config.threads > 0 ? config.threads : usable_cores(),
+                     config.float32 ? device::ActivationMode::f32 : device::ActivationMode::int8);
+               } else {
+                 throw Error(cat("--device ", config.device, " is not supported; choose cpu or reference"));
+               }
+               loaded.backend = loaded.owned_backend.get();
+               return loaded;
+             }(),
+             progress) {}
+
+Engine::Engine(const EngineConfig& config, std::shared_ptr<const device::Program> program, int32_t trained_len,
+               device::Backend& backend, Progress& progress)
+    : Engine(config,
+             [&] {
+               Loaded loaded;
+               loaded.program = std::move(program);
+               loaded.trained_len = trained_len;
+               loaded.backend = &backend;
+               return loaded;
+             }(),
+             progress) {}
+
+Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
+    : config_(config),
+      program_(std::move(loaded.program)),
+      backend_(std::move(loaded.owned_backend)),
+      sampler_(program_->vocabulary()) {
+  const double started = seconds_now();
+  if (config_.max_model_len > loaded.trained_len) {
+    throw Error(cat("User-specified max_model_len (", config_.max_model_len,
+                    ") is greater than the derived max_model_len (", loaded.trained_len,
+                    " by the model file). Lower --max-model-len."));
+  }
+  const int32_t model_len = config_.max_model_len > 0 ? config_.max_model_len : loaded.trained_len;
+  const int32_t max_num_seqs = config_.max_num_seqs > 0 ? config_.max_num_seqs : 128;
+  int32_t batched = config_.max_num_batched_tokens > 0 ? config_.max_num_batched_tokens : std::max(2048, max_num_seqs);
+  if (batched < max_num_seqs) {
+    throw Error(cat("max_num_batched_tokens (", batched, ") must be greater than or equal to max_num_seqs (",
+                    max_num_seqs, "). Raise --max-num-batched-tokens or lower --max-num-seqs."));
+  }
+  if (!config_.chunked_prefill && batched < model_len) {
+    if (config_.max_num_batched_tokens > 0) {
+      throw Error(cat("max_num_batched_tokens (", batched, ") is smaller than max_model_len (", model_len,
+                      "), which without chunked prefill would refuse long prompts. Raise --max-num-batched-tokens, "
+                      "lower --max-model-len or leave --enable-chunked-prefill on."));
+    }
+    batched = model_len;
+  }
+  SchedulerLimits limits;
+  limits.max_num_seqs = max_num_seqs;
+  limits.max_num_batched_tokens = batched;
+  limits.long_prefill_token_threshold = config_.long_prefill_token_threshold;
+  limits.mixed_prefill_tokens = config_.mixed_prefill_tokens;
+  limits.chunked_prefill = config_.chunked_prefill;
+  limits.policy = config_.policy;
+
+  device::Limits device_limits;
+  device_limits.tokens = batched;
+  device_limits.seqs = max_num_seqs;
+  device_limits.rows = std::min(batched, max_num_seqs + limits.prompt_logprob_tokens);
+  device_limits.context = model_len;
+  executable_ = loaded.backend->compile(program_, device_limits, {config_.cache_dtype, config_.block_size});
+  const EngineMemoryPlan plan = plan_memory(config_, executable_->memory(), memory_limit(), config_.max_model_len,
+                                            loaded.trained_len, max_num_seqs);
+  limits.max_model_len = plan.max_model_len;
+  LOG_INFO("Using max model len ", plan.max_model_len);
+  if (config_.chunked_prefill) LOG_INFO("Chunked prefill is enabled with max_num_batched_tokens=", batched, ".");
+  LOG_INFO("Asynchronous scheduling is ", config_.async_scheduling ? "enabled." : "disabled.");
+  LOG_INFO("Device: ", loaded.backend->describe());
+  LOG_INFO(describe(plan, config_.block_size));
+
+  const double before_weights = seconds_now();
+  executable_->bind({plan.num_blocks, nullptr, &progress});
+  const double now = seconds_now();
+  LOG_INFO("Loading weights took ", now - before_weights, " seconds");
+  LOG_INFO("Model loading took ", static_cast<double>(plan.weights) / (1 << 30), " GiB memory and ", now - started,
+           " seconds");
+  LOG_INFO("Available KV cache memory: ", static_cast<double>(plan.cache) / (1 << 30), " GiB");
+  const uint64_t cache_tokens = static_cast<uint64_t>(plan.num_blocks) * static_cast<uint64_t>(config_.block_size);
+  LOG_INFO("GPU KV cache size: ", grouped(cache_tokens), " tokens");
+  char concurrency[32];
+  std::snprintf(concurrency, sizeof concurrency, "%.2fx", static_cast<double>(cache_tokens) / plan.max_model_len);
+  LOG_INFO("Maximum concurrency for ", grouped(static_cast<uint64_t>(plan.max_model_len)), " tokens per request: ", concurrency);
+
+  cache_ = std::make_unique<KvCacheManager>(plan.num_blocks, config_.block_size, config_.prefix_caching);
+  scheduler_ = std::make_unique<Scheduler>(limits, *cache_);
+  info_ = {plan.max_model_len, program_->vocabulary(), max_num_seqs,  config_.block_size, plan.num_blocks,
+           plan.weights,       plan.cache,             plan.scratch,  now - started,      loaded.backend->describe()};
+}
+
+Engine::~Engine() = default;
+
+EngineStats Engine::stats() const {
+  EngineStats stats = stats_;
+  stats.running = scheduler_->running();
+  stats.waiting = scheduler_->waiting();
+  stats.total_blocks = cache_->pool().size();
+  stats.free_blocks = cache_->pool().free_count();
+  stats.preemptions = scheduler_->preemptions();
+  stats.prefix_queries = cache_->queries();
+  stats.prefix_hits = cache_->hits();
+  return stats;
+}
+
+void Engine::add(EngineRequest request) {
+  std::string wrong;
+  try {
+    validate(request.sampling, info_.vocabulary);
+    if (request.prompt.empty()) wrong = "the prompt is empty";
+    if (request.n < 1) wrong = "n must be at least 1";
+    if (static_cast<int64_t>(request.prompt.size()) >= info_.max_model_len) {
+      wrong = cat("the prompt has ", request.prompt.size(), " tokens, and this model's maximum context length is ",
+                  info_.max_model_len, " tokens");
+    }
+    const bool out_of_range = std::any_of(request.prompt.begin(), request.prompt.end(), [&](int32_t token) {
+      return token < 0 || token >= info_.vocabulary;
+    });
+    if (out_of_range) wrong = cat("the prompt holds a token id outside 0 to ", info_.vocabulary - 1);
+    std::erase_if(request.eos_ids, [&](int32_t id) { return id < 0 || id >= info_.vocabulary; });
+  } catch (const Error& error) {
+    wrong = error.what();
+  }
+  if (!wrong.empty()) {
+    for (int32_t choice = 0; choice < std::max(request.n, 1); ++choice) {
+      EngineOutput output;
+      output.id = request.id;
+      output.index = choice;
+      output.finish = FinishReason::error;
+      output.error = wrong;
+      outputs_.push_back(std::move(output));
+    }
+    return;
+  }
+  scheduler_->add(std::make_shared<const EngineRequest>(std::move(request)), static_cast<uint64_t>(config_.seed));
+}
+
+void Engine::abort(RequestId id) {
+  for (Sequence* sequence : scheduler_->choices(id)) {
+    if (sequence->abort_wanted) continue;
+    sequence->abort_wanted = true;
+    aborting_.push_back(sequence);
+  }
+}
+
+bool Engine::reset_prefix_cache() {
+  if (!scheduler_->idle()) return false;
+  cache_->forget_all();
+  return true;
+}
+
+bool Engine::idle() const { return scheduler_->idle() && aborting_.empty() && outputs_.empty(); }
+
+// A sequence that a waiting plan computes prompt tokens for runs once more: others may share the blocks it fills.
+void Engine::settle_aborts(const StepPlan& pending) {
+  std::erase_if(aborting_, [&](Sequence* sequence) {
+    const bool needed = std::any_of(pending.entries.begin(), pending.entries.end(), [&](const PlanEntry& entry) {
+      return entry.sequence == sequence && entry.first + entry.count <= sequence->size();
+    });
+    if (needed && sequence->state != SequenceState::finished) return false;
+    if (sequence->state != SequenceState::finished) emit(*sequence, nullptr, FinishReason::abort, -1);
+    return true;
+  });
+}
+
+void Engine::step(std::vector<EngineOutput>& outputs) {
+  const double started = seconds_now();
+  settle_aborts(next_);
+  scheduler_->prune(next_);
+  StepPlan plan = std::move(next_);
+  next_ = {};
+  if (plan.empty()) plan = scheduler_->plan();
+  if (!plan.empty()) {
+    bind(plan);
+    const double launched = seconds_now();
+    try {
+      const device::StepShape shape{plan.tokens, static_cast<int>(plan.entries.size()),
+                                    static_cast<int>(logit_rows_.size()),
+                                    plan.tokens == static_cast<int32_t>(plan.entries.size())};
+      const device::Ticket ticket = executable_->launch(shape, {ids_, sequences_, logit_rows_, want_logits_});
+      if (config_.async_scheduling) next_ = scheduler_->plan();
+      const device::StepResult& result = executable_->wait(ticket);
+      stats_.forward_seconds += seconds_now() - launched;
+      commit(plan, result);
+    } catch (const device::StepError& error) {
+      fail_step(plan, error.what());
+    }
+    ++stats_.steps;
+    stats_.step_seconds += seconds_now() - started;
+  }
+  std::move(outputs_.begin(), outputs_.end(), std::back_inserter(outputs));
+  outputs_.clear();
+  scheduler_->forget_finished();
+}
+
+void Engine::bind(const StepPlan& plan) {
+  ids_.clear();
+  sequences_.clear();
+  logit_rows_.clear();
+  want_logits_.clear();
+  for (const PlanEntry& entry : plan.entries) {
+    const Sequence& s = *entry.sequence;
+    const int32_t first_row = static_cast<int32_t>(ids_.size());
+    ids_.insert(ids_.end(), s.tokens.begin() + entry.first, s.tokens.begin() + entry.first + entry.count);
+    sequences_.push_back({first_row, entry.count, entry.first, s.blocks});
+    for (int32_t row = 0; row < reported_rows(entry); ++row) {
+      logit_rows_.push_back(first_row + row);
+      want_logits_.push_back(1);
+    }
+    if (!entry.samples) continue;
+    logit_rows_.push_back(first_row + entry.count - 1);
+    want_logits_.push_back(Sampler::argmax_is_enough(s.sample_context()) ? 0 : 1);
+  }
+}
+
+void Engine::commit(const StepPlan& plan, const device::StepResult& result) {
+  size_t row = 0;
+  for (const PlanEntry& entry : plan.entries) {
+    Sequence& s = *entry.sequence;
+    const int32_t reported = reported_rows(entry);
+    commit_prompt_logprobs(entry, reported, result, row);
+    row += static_cast<size_t>(reported);
+    if (s.state != SequenceState::finished && entry.first < s.prompt_size()) {
+      stats_.prompt_tokens += static_cast<uint64_t>(std::min(entry.count, s.prompt_size() - entry.first));
+    }
+    append_token(s, entry, result, row);
+    row += entry.samples ? 1 : 0;
+  }
+}
+
+void Engine::commit_prompt_logprobs(const PlanEntry& entry, int32_t rows, const device::StepResult& result, size_t row) {
+  Sequence& s = *entry.sequence;
+  const size_t vocabulary = static_cast<size_t>(info_.vocabulary);
+  for (int32_t at = entry.first; at < entry.first + rows; ++at, ++row) {
+    // A preemption in the middle of the prompt: these rows are kept already.
+    if (static_cast<size_t>(at) + 1 < s.prompt_logprobs.size()) continue;
+    if (s.prompt_logprobs.empty()) s.prompt_logprobs.emplace_back().token = s.tokens[0];
+    OutputToken& out = s.prompt_logprobs.emplace_back();
+    out.token = s.tokens[static_cast<size_t>(at) + 1];
+    sampler_.logprobs({result.logits[row], vocabulary}, out.token, s.request->sampling.prompt_logprobs, out.sampled, out.top);
+  }
+}
+
+void Engine::append_token(Sequence& s, const PlanEntry& entry, const device::StepResult& result, size_t row) {
+  if (!entry.samples || s.state == SequenceState::finished) {
+    scheduler_->commit(entry, nullptr);
+    return;
+  }
+  OutputToken token;
+  if (want_logits_[row] != 0) {
+    Sampled sampled = sampler_.sample({result.logits[row], static_cast<size_t>(info_.vocabulary)}, s.sample_context());
+    token = {sampled.token, sampled.sampled, std::move(sampled.top)};
+  } else {
+    token.token = result.argmax[row];
+  }
+  scheduler_->commit(entry, &token.token);
+  ++stats_.generated_tokens;
+
+  const SamplingParams& p = s.request->sampling;
+  FinishReason finish = FinishReason::none;
+  int32_t stop_token = -1;
+  const auto among = [&](const std::vector<int32_t>& ids) { return std::find(ids.begin(), ids.end(), token.token) != ids.end(); };
+  if (!p.ignore_eos && among(s.request->eos_ids)) {
+    finish = FinishReason::stop;
+  } else if (among(p.stop_token_ids)) {
+    finish = FinishReason::stop;
+    stop_token = token.token;
+  } else if (s.output_size() >= p.max_tokens || s.size() >= info_.max_model_len) {
+    finish = FinishReason::length;
+  }
+  emit(s, &token, finish, stop_token);
+}
+
+void Engine::emit(Sequence& s, OutputToken* token, FinishReason finish, int32_t stop_token) {
+  EngineOutput output;
+  output.id = s.request->id;
+  output.index = s.choice;
+  if (token != nullptr) output.tokens.push_back(std::move(*token));
+  output.finish = finish;
+  output.stop_token = stop_token;
+  output.prompt_tokens = s.prompt_size();
+  output.cached_tokens = std::max(s.cached_tokens, 0);
+  output.prompt_logprobs = std::move(s.prompt_logprobs);
+  s.prompt_logprobs.clear();
+  outputs_.push_back(std::move(output));
+  if (finish != FinishReason::none) scheduler_->finish(s);
+}
+
+// The step's requests fail; what others find in the cache may be incomplete, so they compute again.
+void Engine::fail_step(const StepPlan& plan, const std::string& why) {
+  LOG_ERROR("A step of ", plan.tokens, " tokens failed: ", why);
+  scheduler_->withdraw(next_);
+  next_ = {};
+  for (const PlanEntry& entry : plan.entries) {
+    Sequence& s = *entry.sequence;
+    scheduler_->commit(entry, nullptr);
+    if (s.state == SequenceState::finished) continue;
+    emit(s, nullptr, FinishReason::error, -1);
+    outputs_.back().error = why;
+  }
+  scheduler_->recompute_all();
+}
+
+}  // namespace gristmill::engine

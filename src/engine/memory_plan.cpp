@@ -1,0 +1,72 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "base/error.h"
+
+namespace gristmill::engine {
+
+std::string bytes_text(uint64_t bytes) {
+  static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+  return text;
+}
+
+EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPlan& parts, uint64_t host_limit,
+                             int32_t wanted_len, int32_t trained_len, int32_t max_num_seqs) {
+  EngineMemoryPlan plan;
+  plan.weights = parts.weights;
+  plan.scratch = parts.scratch;
+  plan.limit = static_cast<uint64_t>(static_cast<double>(host_limit) * config.memory_utilization);
+  const uint64_t fixed = plan.weights + plan.scratch;
+  const uint64_t block = parts.bytes_per_block;
+  const uint64_t size = static_cast<uint64_t>(config.block_size);
+  const auto blocks_for = [&](uint64_t tokens) { return (tokens + size - 1) / size; };
+
+  uint64_t cache = config.cache_bytes > 0 ? static_cast<uint64_t>(config.cache_bytes)
+                   : plan.limit > fixed   ? plan.limit - fixed
+                                          : 0;
+  if (config.num_blocks_override > 0) cache = static_cast<uint64_t>(config.num_blocks_override) * block;
+  const uint64_t most = blocks_for(static_cast<uint64_t>(wanted_len > 0 ? wanted_len : trained_len)) *
+                        static_cast<uint64_t>(max_num_seqs);
+  // More than every sequence at full length is of use to the prefix cache only when asked for.
+  const bool asked = config.cache_bytes > 0 || config.num_blocks_override > 0;
+  uint64_t blocks = std::min<uint64_t>(cache / block, std::numeric_limits<int32_t>::max() / 2);
+  if (!asked) blocks = std::min(blocks, most);
+
+  const uint64_t tokens = blocks * size;
+  if (blocks == 0) {
+    throw Error(cat("No available memory for the cache blocks: the weights take ", bytes_text(plan.weights),
+                    ", scratch takes ", bytes_text(plan.scratch), ", and this engine may use ", bytes_text(plan.limit),
+                    " of ", bytes_text(host_limit), ". Raise --gpu-memory-utilization (now ", config.memory_utilization,
+                    "), or lower --max-num-batched-tokens, or free memory for ", bytes_text(fixed + block), " or more."));
+  }
+  if (wanted_len > 0 && tokens < static_cast<uint64_t>(wanted_len)) {
+    throw Error(cat("To serve at least one request with the model's max seq len (", wanted_len, "), ",
+                    bytes_text(blocks_for(static_cast<uint64_t>(wanted_len)) * block),
+                    " KV cache is needed, which is larger than the available KV cache memory (",
+                    bytes_text(blocks * block), "). Based on the available memory, the estimated maximum model length is ",
+                    tokens, ". Lower --max-model-len to ", tokens, ", or raise --kv-cache-memory-bytes to ",
+                    blocks_for(static_cast<uint64_t>(wanted_len)) * block, " or --gpu-memory-utilization."));
+  }
+  plan.num_blocks = static_cast<int32_t>(blocks);
+  plan.cache = blocks * block;
+  const int32_t len = wanted_len > 0 ? wanted_len : trained_len;
+  plan.max_model_len = static_cast<int32_t>(std::min<uint64_t>(static_cast<uint64_t>(len), tokens));
+  return plan;
+}
+
+std::string describe(const EngineMemoryPlan& plan, int32_t block_size) {
+  return cat("Memory plan: weights ", bytes_text(plan.weights), ", scratch ", bytes_text(plan.scratch), ", KV cache ",
+             bytes_text(plan.cache), " (", plan.num_blocks, " blocks of ", block_size,
+             " tokens, reserved now and committed on use), together ",
+             bytes_text(plan.weights + plan.scratch + plan.cache), " of the ", bytes_text(plan.limit), " allowed");
+}
+
+}  // namespace gristmill::engine
