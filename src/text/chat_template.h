@@ -12,8 +12,8 @@ class ChatTemplate {
   ChatTemplate(std::string source, std::string bos_token, std::string eos_token);
   ~ChatTemplate();
 
-  /// `messages` is the request's array, `kwargs` the other variables (tools, add_generation_prompt, enable_thinking, ...).
-  /// Throws RequestError when the template raises or hits a limit.
+  /// `messages` is the request's array, `kwargs` the other variables (tools, add_generation_prompt, enable_thinking,
+  /// ...). Throws RequestError when the template raises or hits a limit.
   std::string render(const boost::json::array& messages, const boost::json::object& kwargs) const;
 
  private:

@@ -15,11 +15,14 @@ namespace gristmill::text {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// `text` must be valid UTF-8 (Error otherwise). `add_special`: put BOS (and EOS) as the model's files say.
-  /// `parse_special`: control tokens written in the text (`<|im_end|>`) become their ids; user text passes false.
+  /// `text` must be valid UTF-8 (RequestError with an empty field otherwise, also for texts beyond 256 MB).
+  /// `add_special`: put BOS (and EOS) as the model's files say. `parse_special`: control tokens written in the text
+  /// (`<|im_end|>`) become their ids; user text passes false.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special, bool parse_special) const = 0;
-  /// The bytes of one token; empty for control tokens when `skip_special`. Ids outside the vocabulary give "".
+  /// The bytes of one token, perhaps half a character; empty for control tokens when `skip_special`. Ids outside the
+  /// vocabulary give "".
   virtual std::string_view token_bytes(int32_t id, bool skip_special) const = 0;
+  /// Valid UTF-8: the text that a Detokenizer gives for `ids`; SentencePiece's leading space is taken back.
   virtual std::string decode(const std::vector<int32_t>& ids, bool skip_special) const = 0;
 
   virtual int32_t vocabulary() const = 0;
@@ -33,7 +36,9 @@ class Tokenizer {
   virtual int32_t longest_token() const = 0;
 };
 
-/// Throws Error naming the key that is missing or wrong.
-std::unique_ptr<Tokenizer> make_gguf_tokenizer(const weights::GgufFile& file);
+/// The tokenizer that a GGUF file describes (spec: ggml's GGUF v3, keys tokenizer.ggml.*): byte-level BPE ("gpt2") or
+/// SentencePiece BPE ("llama"). Keeps the file open, as token texts are views into it. Throws Error naming the key that
+/// is missing or wrong.
+std::unique_ptr<Tokenizer> make_gguf_tokenizer(std::shared_ptr<const weights::GgufFile> file);
 
 }  // namespace gristmill::text

@@ -1,0 +1,56 @@
+#pragma once
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "text/merge_table.h"
+#include "text/pretokenizer.h"
+#include "text/segment_tokenizer.h"
+#include "text/token_index.h"
+
+namespace gristmill::text {
+
+/// What makes a byte-pair tokenizer, whichever file it came from.
+struct BpeParts {
+  TokenizerParts common;
+  MergeTable merges;
+  Pretokenizer pretokenizer;
+  Spelling spelling = Spelling::byte_level;
+  bool ignore_merges = false;     ///< a word that is a token is taken whole
+  bool add_prefix_space = false;  ///< ByteLevel's: a segment that does not begin with a space gets one
+  bool byte_fallback = false;     ///< sentencepiece spelling: characters without a token become <0xNN> tokens
+  bool fuse_unknown = false;      ///< neighbouring unknown characters become one unknown token
+  int32_t unknown = -1;           ///< -1: characters without a token are dropped
+  std::vector<bool> in_words;     ///< ids that may come out of words; one per id
+};
+
+/// Byte-pair encoding (Sennrich et al. 2016) by id: words start as one token per byte (byte-level spelling) or per
+/// character (sentencepiece spelling), then merge in the order of the merge list.
+class BpeTokenizer final : public SegmentTokenizer {
+ public:
+  explicit BpeTokenizer(BpeParts parts);
+
+ protected:
+  void encode_segment(std::string_view text, bool first, bool after_token, std::vector<int32_t>& ids) const override;
+
+ private:
+  struct Work;
+  void encode_word(std::string_view word, Work& work, std::vector<int32_t>& ids) const;
+  void start_from_bytes(std::string_view word, std::vector<int32_t>& symbols) const;
+  void start_from_characters(std::string_view word, std::vector<int32_t>& symbols) const;
+
+  MergeTable merges_;
+  Pretokenizer pretokenizer_;
+  Spelling spelling_;
+  bool ignore_merges_, add_prefix_space_, byte_fallback_, fuse_unknown_;
+  int32_t unknown_;
+  TokenIndex index_;                        // by text; only where words or characters are looked up
+  std::array<int32_t, 256> byte_tokens_{};  // the token of each byte, or -1
+};
+
+/// Adds the merge of the tokens `left` and `right` (by text) to `merges`. False when one of them or their joint text is
+/// not in the vocabulary. `joint` is working memory.
+bool add_merge(MergeTable& merges, const TokenIndex& index, std::string_view left, std::string_view right,
+               std::string& joint);
+
+}  // namespace gristmill::text

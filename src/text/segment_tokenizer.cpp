@@ -1,0 +1,105 @@
+#include "text/segment_tokenizer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "text/utf8.h"
+
+namespace gristmill::text {
+
+std::vector<int32_t> SegmentTokenizer::encode(std::string_view text, bool add_special, bool parse_special) const {
+  if (text.size() > INT32_MAX / 8)
+    throw RequestError("", cat("a text of ", text.size(), " bytes is too long to encode"));
+  if (const size_t at = find_invalid_utf8(text); at != std::string_view::npos) {
+    throw RequestError("", cat("the text is not valid UTF-8 at byte ", at));
+  }
+  std::vector<int32_t> ids;
+  if (add_special) ids = parts_.prefix;
+  bool first = true, after_token = false;
+  std::string storage;
+  // Calls `segment` on the text between the tokens that `added` finds, and puts the tokens' ids between.
+  const auto split = [&](const AddedTokens& added, std::string_view whole, const auto& segment) {
+    size_t at = 0;
+    AddedTokens::Hit hit{};
+    while (added.find(whole, at, parse_special, hit)) {
+      segment(whole.substr(at, hit.begin - at));
+      ids.push_back(hit.id);
+      after_token = true;
+      at = hit.end;
+    }
+    segment(whole.substr(at));
+  };
+  split(parts_.added, text, [&](std::string_view raw) {
+    if (raw.empty()) return;
+    const std::string_view normal = parts_.normalizer.apply(raw, storage);
+    split(parts_.normalized_added, normal, [&](std::string_view segment) {
+      if (segment.empty()) return;
+      encode_segment(segment, first, after_token, ids);
+      first = after_token = false;
+    });
+  });
+  if (add_special) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+  return ids;
+}
+
+std::string_view SegmentTokenizer::token_bytes(int32_t id, bool skip_special) const {
+  if (!parts_.vocabulary.contains(id) || (skip_special && is_special(id))) return {};
+  return parts_.vocabulary.bytes(id);
+}
+
+std::string SegmentTokenizer::decode(const std::vector<int32_t>& ids, bool skip_special) const {
+  std::string bytes;
+  for (const int32_t id : ids) bytes += token_bytes(id, skip_special);
+  std::string text;
+  text.reserve(bytes.size());
+  if (append_decoded(text, bytes) < bytes.size()) text += replacement_character;
+  if (parts_.strip_leading_space && text.starts_with(' ')) text.erase(0, 1);
+  return text;
+}
+
+std::string_view SegmentTokenizer::token_text(int32_t id) const {
+  return parts_.vocabulary.contains(id) ? parts_.vocabulary.text(id) : std::string_view();
+}
+
+bool SegmentTokenizer::is_special(int32_t id) const {
+  if (!parts_.vocabulary.contains(id)) return false;
+  const TokenKind kind = parts_.vocabulary.kind(id);
+  return kind == TokenKind::control || kind == TokenKind::unknown;
+}
+
+std::vector<int32_t> find_end_ids(const Vocabulary& vocabulary, const std::vector<int32_t>& named) {
+  static constexpr std::array<std::string_view, 14> usual = {"<|im_end|>",
+                                                             "<|endoftext|>",
+                                                             "<|eot_id|>",
+                                                             "<|eom_id|>",
+                                                             "<|end_of_text|>",
+                                                             "<end_of_turn>",
+                                                             "<|return|>",
+                                                             "<｜end▁of▁sentence｜>",
+                                                             "<|call|>",
+                                                             "<|eot|>",
+                                                             "<EOT>",
+                                                             "</s>",
+                                                             "[e~[",
+                                                             "<|end|>"};
+  std::vector<int32_t> ids;
+  const auto add = [&](int32_t id) {
+    if (vocabulary.contains(id) && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  };
+  for (const int32_t id : named) add(id);
+  bool harmony = false;  // there <|end|> ends a message inside the turn, and <|return|> the turn
+  std::vector<int32_t> found;
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    if (vocabulary.kind(id) != TokenKind::control) continue;
+    const std::string_view text = vocabulary.text(id);
+    if (std::find(usual.begin(), usual.end(), text) != usual.end()) found.push_back(id);
+    harmony |= text == "<|return|>";
+  }
+  for (const int32_t id : found) {
+    if (!harmony || vocabulary.text(id) != "<|end|>") add(id);
+  }
+  return ids;
+}
+
+}  // namespace gristmill::text

@@ -1,0 +1,31 @@
+#pragma once
+#include <array>
+#include <vector>
+
+#include "text/segment_tokenizer.h"
+#include "text/token_index.h"
+
+namespace gristmill::text {
+
+/// SentencePiece's BPE with scores (Kudo and Richardson 2018), GGUF's "llama" model: text is not cut into words; of all
+/// neighbours whose joint text is a token, those with the highest score join first; what is left without a token is
+/// spelled in byte tokens.
+class SentencepieceTokenizer final : public SegmentTokenizer {
+ public:
+  /// `scores` has one entry per id. `add_space_prefix`: the first segment, and each one behind an added token, begins
+  /// with a space.
+  SentencepieceTokenizer(TokenizerParts parts, std::vector<float> scores, bool add_space_prefix, int32_t unknown);
+
+ protected:
+  void encode_segment(std::string_view text, bool first, bool after_token, std::vector<int32_t>& ids) const override;
+
+ private:
+  std::vector<float> scores_;
+  bool add_space_prefix_;
+  int32_t unknown_;
+  size_t longest_text_ = 0;
+  TokenIndex index_;
+  std::array<int32_t, 256> byte_tokens_{};
+};
+
+}  // namespace gristmill::text
