@@ -62,7 +62,9 @@ Group memory_group() {
 
 }  // namespace
 
-uint64_t memory_limit() { return std::min(meminfo("MemTotal:"), memory_group().limit); }
+uint64_t memory_limit() {
+  return std::min(meminfo("MemTotal:"), memory_group().limit);
+}
 
 uint64_t memory_available() {
   const Group group = memory_group();

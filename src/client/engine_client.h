@@ -9,9 +9,9 @@
 namespace gristmill {
 
 enum class EngineHealth : uint8_t {
-  starting,   ///< loading, or restarting after a failure
+  starting,  ///< loading, or restarting after a failure
   ready,
-  dead,       ///< gave up: restarts failed repeatedly
+  dead,  ///< gave up: restarts failed repeatedly
 };
 
 /// The front's view of one engine, in this process or in another. All calls are thread safe and return at once.
@@ -26,7 +26,8 @@ class EngineClient {
   virtual engine::RequestId next_id() = 0;
   /// Queues the request (request.id from next_id()). Fails by way of the handler when the engine is not ready.
   virtual void submit(engine::EngineRequest request, OutputHandler handler) = 0;
-  /// Ends all choices of the request with FinishReason::abort and frees its memory within a step. Unknown ids are ignored.
+  /// Ends all choices of the request with FinishReason::abort and frees its memory within a step. Unknown ids are
+  /// ignored.
   virtual void abort(engine::RequestId id) = 0;
   virtual EngineHealth health() const = 0;
   /// Why health() is not ready; empty when it is.
@@ -43,8 +44,8 @@ class EngineClient {
 /// The engine runs on a thread of this process.
 std::unique_ptr<EngineClient> make_in_process_client(const engine::EngineConfig& config);
 
-/// The engine runs in a child process (`executable` is this program, started again as `engine`), which is restarted when
-/// it dies or stops answering. kill -9 of this process takes the child with it.
+/// The engine runs in a child process (`executable` is this program, started again as `engine`), which is restarted
+/// when it dies or stops answering. kill -9 of this process takes the child with it.
 std::unique_ptr<EngineClient> make_process_client(const engine::EngineConfig& config, const std::string& executable);
 
 }  // namespace gristmill

@@ -113,7 +113,8 @@ class Reader {
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineConfig>
 void fields(C& c, T& v) {
-  c(v.model), c(v.device), c(v.float32), c(v.threads), c(v.max_model_len), c(v.max_num_seqs), c(v.max_num_batched_tokens);
+  c(v.model), c(v.device), c(v.float32), c(v.threads), c(v.max_model_len), c(v.max_num_seqs),
+      c(v.max_num_batched_tokens);
   c(v.long_prefill_token_threshold), c(v.mixed_prefill_tokens), c(v.block_size), c(v.cache_dtype), c(v.cache_bytes);
   c(v.num_blocks_override), c(v.memory_utilization), c(v.prefix_caching), c(v.chunked_prefill), c(v.async_scheduling);
   c(v.policy), c(v.seed), c(v.watchdog_seconds);
@@ -209,30 +210,57 @@ T read_one(std::span<const uint8_t> payload) {
 
 }  // namespace
 
-Bytes hello_frame(const engine::EngineConfig& config) { return make_frame(Type::hello, version, config); }
-Bytes ready_frame(const engine::EngineInfo& info) { return make_frame(Type::ready, info); }
-Bytes failed_frame(const std::string& why) { return make_frame(Type::failed, why); }
-Bytes submit_frame(const engine::EngineRequest& request) { return make_frame(Type::submit, request); }
-Bytes abort_frame(engine::RequestId id) { return make_frame(Type::abort, id); }
-Bytes outputs_frame(const std::vector<engine::EngineOutput>& outputs) { return make_frame(Type::outputs, outputs); }
-Bytes stats_frame(const engine::EngineStats& stats, double seconds) { return make_frame(Type::stats, stats, seconds); }
-Bytes reset_answer_frame(bool done) { return make_frame(Type::reset_answer, done); }
-Bytes empty_frame(Type type) { return make_frame(type); }
+Bytes hello_frame(const engine::EngineConfig& config) {
+  return make_frame(Type::hello, version, config);
+}
+Bytes ready_frame(const engine::EngineInfo& info) {
+  return make_frame(Type::ready, info);
+}
+Bytes failed_frame(const std::string& why) {
+  return make_frame(Type::failed, why);
+}
+Bytes submit_frame(const engine::EngineRequest& request) {
+  return make_frame(Type::submit, request);
+}
+Bytes abort_frame(engine::RequestId id) {
+  return make_frame(Type::abort, id);
+}
+Bytes outputs_frame(const std::vector<engine::EngineOutput>& outputs) {
+  return make_frame(Type::outputs, outputs);
+}
+Bytes stats_frame(const engine::EngineStats& stats, double seconds) {
+  return make_frame(Type::stats, stats, seconds);
+}
+Bytes reset_answer_frame(bool done) {
+  return make_frame(Type::reset_answer, done);
+}
+Bytes empty_frame(Type type) {
+  return make_frame(type);
+}
 
 engine::EngineConfig read_hello(std::span<const uint8_t> payload) {
   Reader reader(payload);
   uint32_t theirs = 0;
   reader(theirs);
-  if (theirs != version) throw Error(cat("the front speaks version ", theirs, " of the engine protocol, this is ", version));
+  if (theirs != version)
+    throw Error(cat("the front speaks version ", theirs, " of the engine protocol, this is ", version));
   engine::EngineConfig config;
   reader(config);
   reader.end();
   return config;
 }
-engine::EngineInfo read_ready(std::span<const uint8_t> payload) { return read_one<engine::EngineInfo>(payload); }
-std::string read_failed(std::span<const uint8_t> payload) { return read_one<std::string>(payload); }
-engine::EngineRequest read_submit(std::span<const uint8_t> payload) { return read_one<engine::EngineRequest>(payload); }
-engine::RequestId read_abort(std::span<const uint8_t> payload) { return read_one<engine::RequestId>(payload); }
+engine::EngineInfo read_ready(std::span<const uint8_t> payload) {
+  return read_one<engine::EngineInfo>(payload);
+}
+std::string read_failed(std::span<const uint8_t> payload) {
+  return read_one<std::string>(payload);
+}
+engine::EngineRequest read_submit(std::span<const uint8_t> payload) {
+  return read_one<engine::EngineRequest>(payload);
+}
+engine::RequestId read_abort(std::span<const uint8_t> payload) {
+  return read_one<engine::RequestId>(payload);
+}
 std::vector<engine::EngineOutput> read_outputs(std::span<const uint8_t> payload) {
   return read_one<std::vector<engine::EngineOutput>>(payload);
 }
@@ -244,7 +272,9 @@ StatsMessage read_stats(std::span<const uint8_t> payload) {
   reader.end();
   return message;
 }
-bool read_reset_answer(std::span<const uint8_t> payload) { return read_one<bool>(payload); }
+bool read_reset_answer(std::span<const uint8_t> payload) {
+  return read_one<bool>(payload);
+}
 
 bool FrameReader::fill(int socket) {
   if (begin_ > 0) {

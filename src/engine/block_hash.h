@@ -8,8 +8,8 @@
 
 namespace gristmill::engine {
 
-/// Names the contents of a full cache block: its tokens and everything before them (chained), SHA-256 so that nobody can
-/// make two prompts collide.
+/// Names the contents of a full cache block: its tokens and everything before them (chained), SHA-256 so that nobody
+/// can make two prompts collide.
 using BlockHash = std::array<uint8_t, 32>;
 
 struct BlockHashKey {

@@ -11,8 +11,8 @@ namespace gristmill::engine {
 
 /// The cache blocks of one engine: which are in use, by how many sequences, and what the free ones still hold. A free
 /// block keeps its contents and can be taken back by hash until it is handed out again. Handed out first: free blocks
-/// without contents worth keeping (used ones before fresh ones, so memory stays small), then cached ones, least recently
-/// used first.
+/// without contents worth keeping (used ones before fresh ones, so memory stays small), then cached ones, least
+/// recently used first.
 class BlockPool {
  public:
   explicit BlockPool(int32_t blocks);

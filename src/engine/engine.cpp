@@ -38,39 +38,41 @@ struct Engine::Loaded {
 };
 
 Engine::Engine(const EngineConfig& config, Progress& progress)
-    : Engine(config,
-             [&] {
-               model::BuildOptions options;
-               options.exact = config.float32;
-               model::Model model = model::load_model(config.model, options);
-               Loaded loaded;
-               loaded.program = std::move(model.program);
-               loaded.trained_len = model.config.context;
-               if (config.device == "reference") {
-                 loaded.owned_backend = device::make_reference_backend();
-               } else if (config.device == "cpu") {
-                 loaded.owned_backend = device::make_cpu_backend(
-                     config.threads > 0 ? config.threads : usable_cores(),
-                     config.float32 ? device::ActivationMode::f32 : device::ActivationMode::int8);
-               } else {
-                 throw Error(cat("--device ", config.device, " is not supported; choose cpu or reference"));
-               }
-               loaded.backend = loaded.owned_backend.get();
-               return loaded;
-             }(),
-             progress) {}
+    : Engine(
+          config,
+          [&] {
+            model::BuildOptions options;
+            options.exact = config.float32;
+            model::Model model = model::load_model(config.model, options);
+            Loaded loaded;
+            loaded.program = std::move(model.program);
+            loaded.trained_len = model.config.context;
+            if (config.device == "reference") {
+              loaded.owned_backend = device::make_reference_backend();
+            } else if (config.device == "cpu") {
+              loaded.owned_backend =
+                  device::make_cpu_backend(config.threads > 0 ? config.threads : usable_cores(),
+                                           config.float32 ? device::ActivationMode::f32 : device::ActivationMode::int8);
+            } else {
+              throw Error(cat("--device ", config.device, " is not supported; choose cpu or reference"));
+            }
+            loaded.backend = loaded.owned_backend.get();
+            return loaded;
+          }(),
+          progress) {}
 
 Engine::Engine(const EngineConfig& config, std::shared_ptr<const device::Program> program, int32_t trained_len,
                device::Backend& backend, Progress& progress)
-    : Engine(config,
-             [&] {
-               Loaded loaded;
-               loaded.program = std::move(program);
-               loaded.trained_len = trained_len;
-               loaded.backend = &backend;
-               return loaded;
-             }(),
-             progress) {}
+    : Engine(
+          config,
+          [&] {
+            Loaded loaded;
+            loaded.program = std::move(program);
+            loaded.trained_len = trained_len;
+            loaded.backend = &backend;
+            return loaded;
+          }(),
+          progress) {}
 
 Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
     : config_(config),
@@ -132,12 +134,16 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
   LOG_INFO("GPU KV cache size: ", grouped(cache_tokens), " tokens");
   char concurrency[32];
   std::snprintf(concurrency, sizeof concurrency, "%.2fx", static_cast<double>(cache_tokens) / plan.max_model_len);
-  LOG_INFO("Maximum concurrency for ", grouped(static_cast<uint64_t>(plan.max_model_len)), " tokens per request: ", concurrency);
+  LOG_INFO("Maximum concurrency for ", grouped(static_cast<uint64_t>(plan.max_model_len)),
+           " tokens per request: ", concurrency);
 
   cache_ = std::make_unique<KvCacheManager>(plan.num_blocks, config_.block_size, config_.prefix_caching);
   scheduler_ = std::make_unique<Scheduler>(limits, *cache_);
-  info_ = {plan.max_model_len, program_->vocabulary(), max_num_seqs,  config_.block_size, plan.num_blocks,
-           plan.weights,       plan.cache,             plan.scratch,  now - started,      loaded.backend->describe()};
+  info_ = {plan.max_model_len, program_->vocabulary(),
+           max_num_seqs,       config_.block_size,
+           plan.num_blocks,    plan.weights,
+           plan.cache,         plan.scratch,
+           now - started,      loaded.backend->describe()};
 }
 
 Engine::~Engine() = default;
@@ -164,9 +170,8 @@ void Engine::add(EngineRequest request) {
       wrong = cat("the prompt has ", request.prompt.size(), " tokens, and this model's maximum context length is ",
                   info_.max_model_len, " tokens");
     }
-    const bool out_of_range = std::any_of(request.prompt.begin(), request.prompt.end(), [&](int32_t token) {
-      return token < 0 || token >= info_.vocabulary;
-    });
+    const bool out_of_range = std::any_of(request.prompt.begin(), request.prompt.end(),
+                                          [&](int32_t token) { return token < 0 || token >= info_.vocabulary; });
     if (out_of_range) wrong = cat("the prompt holds a token id outside 0 to ", info_.vocabulary - 1);
     std::erase_if(request.eos_ids, [&](int32_t id) { return id < 0 || id >= info_.vocabulary; });
   } catch (const Error& error) {
@@ -200,7 +205,9 @@ bool Engine::reset_prefix_cache() {
   return true;
 }
 
-bool Engine::idle() const { return scheduler_->idle() && aborting_.empty() && outputs_.empty(); }
+bool Engine::idle() const {
+  return scheduler_->idle() && aborting_.empty() && outputs_.empty();
+}
 
 // A sequence that a waiting plan computes prompt tokens for runs once more: others may share the blocks it fills.
 void Engine::settle_aborts(const StepPlan& pending) {
@@ -279,7 +286,8 @@ void Engine::commit(const StepPlan& plan, const device::StepResult& result) {
   }
 }
 
-void Engine::commit_prompt_logprobs(const PlanEntry& entry, int32_t rows, const device::StepResult& result, size_t row) {
+void Engine::commit_prompt_logprobs(const PlanEntry& entry, int32_t rows, const device::StepResult& result,
+                                    size_t row) {
   Sequence& s = *entry.sequence;
   const size_t vocabulary = static_cast<size_t>(info_.vocabulary);
   for (int32_t at = entry.first; at < entry.first + rows; ++at, ++row) {
@@ -288,7 +296,8 @@ void Engine::commit_prompt_logprobs(const PlanEntry& entry, int32_t rows, const 
     if (s.prompt_logprobs.empty()) s.prompt_logprobs.emplace_back().token = s.tokens[0];
     OutputToken& out = s.prompt_logprobs.emplace_back();
     out.token = s.tokens[static_cast<size_t>(at) + 1];
-    sampler_.logprobs({result.logits[row], vocabulary}, out.token, s.request->sampling.prompt_logprobs, out.sampled, out.top);
+    sampler_.logprobs({result.logits[row], vocabulary}, out.token, s.request->sampling.prompt_logprobs, out.sampled,
+                      out.top);
   }
 }
 
@@ -310,7 +319,9 @@ void Engine::append_token(Sequence& s, const PlanEntry& entry, const device::Ste
   const SamplingParams& p = s.request->sampling;
   FinishReason finish = FinishReason::none;
   int32_t stop_token = -1;
-  const auto among = [&](const std::vector<int32_t>& ids) { return std::find(ids.begin(), ids.end(), token.token) != ids.end(); };
+  const auto among = [&](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token.token) != ids.end();
+  };
   if (!p.ignore_eos && among(s.request->eos_ids)) {
     finish = FinishReason::stop;
   } else if (among(p.stop_token_ids)) {

@@ -15,9 +15,9 @@ namespace gristmill::engine {
 
 /// A loaded model and everything that runs on it. One thread calls it; EngineLoop is that thread.
 ///
-/// A step is four verbs: plan (which tokens), bind (their ids, positions and blocks), launch, commit (next tokens, ends).
-/// With async scheduling the next step is planned while this one runs; outputs are the same either way, because every
-/// row of the executable depends on its own sequence only.
+/// A step is four verbs: plan (which tokens), bind (their ids, positions and blocks), launch, commit (next tokens,
+/// ends). With async scheduling the next step is planned while this one runs; outputs are the same either way, because
+/// every row of the executable depends on its own sequence only.
 class Engine {
  public:
   /// Loads the model: reads the file, plans memory, packs weights. Throws Error.

@@ -8,8 +8,8 @@ namespace gristmill::engine {
 
 enum class SchedulingPolicy : uint8_t { fcfs, priority };
 
-/// Everything an engine needs to load and run. Validated by config/, immutable afterwards; travels to the engine process.
-/// Zero means "choose" where said.
+/// Everything an engine needs to load and run. Validated by config/, immutable afterwards; travels to the engine
+/// process. Zero means "choose" where said.
 struct EngineConfig {
   std::string model;                   ///< path of a GGUF file (its first part, when split)
   std::string device = "cpu";          ///< cpu, or reference (the slow scalar back end)
@@ -22,15 +22,15 @@ struct EngineConfig {
   int32_t mixed_prefill_tokens = 256;  ///< most prompt tokens in a step that also decodes; 0: no limit
   int32_t block_size = 16;
   DType cache_dtype = DType::bf16;
-  int64_t cache_bytes = 0;             ///< --kv-cache-memory-bytes; 0: from memory_utilization
-  int32_t num_blocks_override = 0;     ///< --num-gpu-blocks-override
+  int64_t cache_bytes = 0;          ///< --kv-cache-memory-bytes; 0: from memory_utilization
+  int32_t num_blocks_override = 0;  ///< --num-gpu-blocks-override
   double memory_utilization = 0.9;
   bool prefix_caching = true;
   bool chunked_prefill = true;
   bool async_scheduling = true;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int64_t seed = 0;
-  double watchdog_seconds = 10;        ///< a step may take this long before the front restarts the engine
+  double watchdog_seconds = 10;  ///< a step may take this long before the front restarts the engine
 };
 
 }  // namespace gristmill::engine

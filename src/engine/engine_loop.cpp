@@ -66,9 +66,8 @@ double EngineLoop::seconds_in_step() const {
 bool EngineLoop::take_inbox(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   stats_ = engine_->stats();
-  wake_.wait(lock, [&] {
-    return stop_ || !engine_->idle() || !submitted_.empty() || !aborted_.empty() || !resets_.empty();
-  });
+  wake_.wait(lock,
+             [&] { return stop_ || !engine_->idle() || !submitted_.empty() || !aborted_.empty() || !resets_.empty(); });
   if (stop_) {
     for (Reset* reset : std::exchange(resets_, {})) reset->done = true;
     answered_.notify_all();

@@ -10,7 +10,8 @@ const BlockHash& KvCacheManager::hash_of(Sequence& sequence, size_t block) const
     const size_t next = sequence.hashes.size();
     const BlockHash parent = next == 0 ? root_hash(sequence.request->cache_salt) : sequence.hashes[next - 1];
     sequence.hashes.push_back(block_hash(
-        parent, std::span(sequence.tokens).subspan(next * static_cast<size_t>(block_size_), static_cast<size_t>(block_size_))));
+        parent,
+        std::span(sequence.tokens).subspan(next * static_cast<size_t>(block_size_), static_cast<size_t>(block_size_))));
   }
   return sequence.hashes[block];
 }
@@ -37,8 +38,7 @@ int32_t KvCacheManager::take_prefix(Sequence& sequence) {
 
 bool KvCacheManager::reserve(Sequence& sequence, int32_t tokens) {
   const size_t wanted = static_cast<size_t>((tokens + block_size_ - 1) / block_size_);
-  if (wanted > sequence.blocks.size() &&
-      wanted - sequence.blocks.size() > static_cast<size_t>(pool_.free_count())) {
+  if (wanted > sequence.blocks.size() && wanted - sequence.blocks.size() > static_cast<size_t>(pool_.free_count())) {
     return false;
   }
   while (sequence.blocks.size() < wanted) sequence.blocks.push_back(pool_.allocate());

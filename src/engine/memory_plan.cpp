@@ -45,14 +45,16 @@ EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPla
     throw Error(cat("No available memory for the cache blocks: the weights take ", bytes_text(plan.weights),
                     ", scratch takes ", bytes_text(plan.scratch), ", and this engine may use ", bytes_text(plan.limit),
                     " of ", bytes_text(host_limit), ". Raise --gpu-memory-utilization (now ", config.memory_utilization,
-                    "), or lower --max-num-batched-tokens, or free memory for ", bytes_text(fixed + block), " or more."));
+                    "), or lower --max-num-batched-tokens, or free memory for ", bytes_text(fixed + block),
+                    " or more."));
   }
   if (wanted_len > 0 && tokens < static_cast<uint64_t>(wanted_len)) {
     throw Error(cat("To serve at least one request with the model's max seq len (", wanted_len, "), ",
                     bytes_text(blocks_for(static_cast<uint64_t>(wanted_len)) * block),
                     " KV cache is needed, which is larger than the available KV cache memory (",
-                    bytes_text(blocks * block), "). Based on the available memory, the estimated maximum model length is ",
-                    tokens, ". Lower --max-model-len to ", tokens, ", or raise --kv-cache-memory-bytes to ",
+                    bytes_text(blocks * block),
+                    "). Based on the available memory, the estimated maximum model length is ", tokens,
+                    ". Lower --max-model-len to ", tokens, ", or raise --kv-cache-memory-bytes to ",
                     blocks_for(static_cast<uint64_t>(wanted_len)) * block, " or --gpu-memory-utilization."));
   }
   plan.num_blocks = static_cast<int32_t>(blocks);

@@ -18,8 +18,8 @@ void Scheduler::add(std::shared_ptr<const EngineRequest> request, uint64_t engin
     // Without a seed of its own a request draws from the engine's seed and its id; choices differ by their index.
     const auto drawn = philox4x32({static_cast<uint32_t>(request->id), static_cast<uint32_t>(request->id >> 32), 0, 0},
                                   {static_cast<uint32_t>(engine_seed), static_cast<uint32_t>(engine_seed >> 32)});
-    sequence->seed = request->sampling.seed ? static_cast<uint64_t>(*request->sampling.seed)
-                                            : (uint64_t{drawn[0]} << 32 | drawn[1]);
+    sequence->seed =
+        request->sampling.seed ? static_cast<uint64_t>(*request->sampling.seed) : (uint64_t{drawn[0]} << 32 | drawn[1]);
     sequence->tokens = request->prompt;
     if (!request->sampling.ignore_eos) sequence->stop_ids = request->eos_ids;
     sequence->stop_ids.insert(sequence->stop_ids.end(), request->sampling.stop_token_ids.begin(),
@@ -79,8 +79,8 @@ Sequence& Scheduler::pick_victim() const {
 }
 
 void Scheduler::preempt(Sequence& victim, StepPlan& plan, Budget& budget) {
-  const auto entry = std::find_if(plan.entries.begin(), plan.entries.end(),
-                                  [&](const PlanEntry& e) { return e.sequence == &victim; });
+  const auto entry =
+      std::find_if(plan.entries.begin(), plan.entries.end(), [&](const PlanEntry& e) { return e.sequence == &victim; });
   if (entry != plan.entries.end()) {
     budget.tokens += entry->count;
     plan.tokens -= entry->count;
@@ -97,7 +97,8 @@ void Scheduler::preempt(Sequence& victim, StepPlan& plan, Budget& budget) {
 }
 
 void Scheduler::plan_running(StepPlan& plan, Budget& budget, bool& preempted) {
-  // Sequences that wait for one token go before those with a prompt to compute, so that a long prompt never holds them up.
+  // Sequences that wait for one token go before those with a prompt to compute, so that a long prompt never holds them
+  // up.
   std::vector<Sequence*> order = running_;
   std::stable_partition(order.begin(), order.end(),
                         [](const Sequence* s) { return s->size() + s->in_flight - s->computed <= 1; });
@@ -126,7 +127,8 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
     cache_.take_prefix(s);
     const int32_t count = share_of(s, budget);
     const bool whole = s.computed + count == s.size();
-    if (count == 0 || (!limits_.chunked_prefill && !whole && !s.reports_prompt()) || !cache_.reserve(s, s.computed + count)) {
+    if (count == 0 || (!limits_.chunked_prefill && !whole && !s.reports_prompt()) ||
+        !cache_.reserve(s, s.computed + count)) {
       cache_.release(s);
       s.computed = 0;
       break;  // first come, first served: nobody overtakes
@@ -142,9 +144,8 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
 
 StepPlan Scheduler::plan() {
   StepPlan plan;
-  const bool decoding = std::any_of(running_.begin(), running_.end(), [](const Sequence* s) {
-    return s->size() + s->in_flight - s->computed == 1;
-  });
+  const bool decoding = std::any_of(running_.begin(), running_.end(),
+                                    [](const Sequence* s) { return s->size() + s->in_flight - s->computed == 1; });
   Budget budget{limits_.max_num_batched_tokens, limits_.max_num_batched_tokens, limits_.prompt_logprob_tokens};
   if (decoding && limits_.mixed_prefill_tokens > 0 && limits_.chunked_prefill) {
     budget.prefill = std::min(budget.prefill, limits_.mixed_prefill_tokens);
@@ -212,9 +213,8 @@ void Scheduler::forget_finished() {
   std::erase_if(to_forget_, [&](RequestId id) {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return true;
-    const bool done = std::all_of(found->second.begin(), found->second.end(), [](const auto& s) {
-      return s->state == SequenceState::finished && s->planned == 0;
-    });
+    const bool done = std::all_of(found->second.begin(), found->second.end(),
+                                  [](const auto& s) { return s->state == SequenceState::finished && s->planned == 0; });
     if (done) requests_.erase(found);
     return done;
   });

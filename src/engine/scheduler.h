@@ -38,10 +38,11 @@ struct SchedulerLimits {
 };
 
 /// Decides which tokens each step computes, in vLLM V1's way: no prefill and decode phases, one token budget, running
-/// sequences first, then waiting ones, preemption by recompute when blocks run out. Not thread safe: the engine's thread.
+/// sequences first, then waiting ones, preemption by recompute when blocks run out. Not thread safe: the engine's
+/// thread.
 ///
-/// A plan may be made while the one before it runs. Sequence::computed and in_flight count what is planned, commit() and
-/// drop() settle it.
+/// A plan may be made while the one before it runs. Sequence::computed and in_flight count what is planned, commit()
+/// and drop() settle it.
 class Scheduler {
  public:
   Scheduler(const SchedulerLimits& limits, KvCacheManager& cache) : limits_(limits), cache_(cache) {}
@@ -74,7 +75,8 @@ class Scheduler {
   struct Sooner {
     bool by_priority;
     bool operator()(const Sequence* a, const Sequence* b) const {
-      if (by_priority && a->request->priority != b->request->priority) return a->request->priority < b->request->priority;
+      if (by_priority && a->request->priority != b->request->priority)
+        return a->request->priority < b->request->priority;
       return a->order < b->order;
     }
   };

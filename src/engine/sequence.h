@@ -20,19 +20,19 @@ struct Sequence {
   uint64_t seed = 0;
   uint64_t order = 0;  ///< of arrival, over all sequences
 
-  std::vector<int32_t> tokens;  ///< prompt, then output
+  std::vector<int32_t> tokens;    ///< prompt, then output
   std::vector<int32_t> stop_ids;  ///< EOS (unless ignored) and stop_token_ids
   TokenCounts counts;             ///< kept only when a penalty is on
 
   SequenceState state = SequenceState::waiting;
-  int32_t computed = 0;   ///< tokens whose K/V is in the cache once the planned steps have run
-  int32_t in_flight = 0;  ///< tokens that planned steps will append and that are not known yet (at most 2)
-  std::vector<int32_t> blocks;      ///< block table
-  std::vector<BlockHash> hashes;    ///< of the first full blocks, as far as they were asked for
-  size_t named_blocks = 0;          ///< so many of the block table's first blocks are known to the prefix cache
-  int32_t cached_tokens = -1;       ///< prompt tokens found in the prefix cache at first admission
+  int32_t computed = 0;           ///< tokens whose K/V is in the cache once the planned steps have run
+  int32_t in_flight = 0;          ///< tokens that planned steps will append and that are not known yet (at most 2)
+  std::vector<int32_t> blocks;    ///< block table
+  std::vector<BlockHash> hashes;  ///< of the first full blocks, as far as they were asked for
+  size_t named_blocks = 0;        ///< so many of the block table's first blocks are known to the prefix cache
+  int32_t cached_tokens = -1;     ///< prompt tokens found in the prefix cache at first admission
   bool abort_wanted = false;
-  int32_t planned = 0;              ///< plans, running or waiting to run, that hold this sequence
+  int32_t planned = 0;  ///< plans, running or waiting to run, that hold this sequence
   std::vector<OutputToken> prompt_logprobs;
 
   int32_t prompt_size() const { return static_cast<int32_t>(request->prompt.size()); }

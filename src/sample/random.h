@@ -4,8 +4,8 @@
 
 namespace gristmill {
 
-/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a counter-based generator, so a
-/// token's draw depends only on (seed, choice, position) and never on what else ran.
+/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a counter-based generator, so
+/// a token's draw depends only on (seed, choice, position) and never on what else ran.
 inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
@@ -20,9 +20,9 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::
 
 /// Uniform in [0, 1) with 53 bits, for the token at `position` (tokens generated before it) of a choice.
 inline double uniform_draw(uint64_t seed, uint32_t choice, uint64_t position) {
-  const auto bits = philox4x32(
-      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), choice, 0x67726973u},
-      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const auto bits =
+      philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), choice, 0x67726973u},
+                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t mantissa = ((uint64_t{bits[0]} << 32) | bits[1]) >> 11;
   return static_cast<double>(mantissa) * 0x1p-53;
 }

@@ -5,8 +5,8 @@
 
 namespace gristmill {
 
-/// Token ids in order of falling score, ties by rising id, found without sorting the whole vocabulary: scores are counted
-/// into bins by their distance from the maximum, and only the bins that matter are sorted.
+/// Token ids in order of falling score, ties by rising id, found without sorting the whole vocabulary: scores are
+/// counted into bins by their distance from the maximum, and only the bins that matter are sorted.
 class Ranking {
  public:
   /// The `count` best ids (fewer when there are not so many above -inf).

@@ -19,7 +19,8 @@ bool penalized(const SamplingParams& p) {
 // True when `word` without its last token is what the output ends with.
 bool completes(const std::vector<int32_t>& word, std::span<const int32_t> output) {
   const size_t before = word.size() - 1;
-  return output.size() >= before && std::equal(word.begin(), word.end() - 1, output.end() - static_cast<std::ptrdiff_t>(before));
+  return output.size() >= before &&
+         std::equal(word.begin(), word.end() - 1, output.end() - static_cast<std::ptrdiff_t>(before));
 }
 
 int32_t argmax(std::span<const float> values) {
@@ -36,7 +37,8 @@ void TokenCounts::add_prompt(std::span<const int32_t> tokens) {
   for (const int32_t token : tokens) counts_[token].prompt = true;
 }
 
-Sampler::Sampler(int32_t vocabulary) : logits_(static_cast<size_t>(vocabulary)), weights_(static_cast<size_t>(vocabulary)) {}
+Sampler::Sampler(int32_t vocabulary)
+    : logits_(static_cast<size_t>(vocabulary)), weights_(static_cast<size_t>(vocabulary)) {}
 
 bool Sampler::argmax_is_enough(const SampleContext& context) {
   const SamplingParams& p = *context.params;
@@ -60,7 +62,8 @@ void Sampler::adjust(const SampleContext& context) {
   if (context.output.size() < static_cast<size_t>(p.min_tokens)) {
     for (const int32_t token : context.stop_ids) logits_[static_cast<size_t>(token)] = masked;
   }
-  for (const auto& [token, bias] : p.logit_bias) logits_[static_cast<size_t>(token)] += std::clamp(bias, -100.0f, 100.0f);
+  for (const auto& [token, bias] : p.logit_bias)
+    logits_[static_cast<size_t>(token)] += std::clamp(bias, -100.0f, 100.0f);
   if (context.counts == nullptr || !penalized(p)) return;
   for (const auto& [token, count] : context.counts->counts()) {
     float& logit = logits_[static_cast<size_t>(token)];
@@ -104,7 +107,8 @@ int32_t Sampler::draw(const SampleContext& context) {
       double seen = 0;
       size_t kept = 0;
       const double wanted = static_cast<double>(p.top_p) * total;
-      while (kept < ids.size() && (kept == 0 || seen < wanted)) seen += static_cast<double>(weights_[static_cast<size_t>(ids[kept++])]);
+      while (kept < ids.size() && (kept == 0 || seen < wanted))
+        seen += static_cast<double>(weights_[static_cast<size_t>(ids[kept++])]);
       ids = ids.first(kept);
       total = seen;
     }
@@ -137,7 +141,8 @@ void Sampler::logprobs(std::span<const float> logits, int32_t token, int32_t top
   exp_shifted(logits, maximum, 1.0f, weights_.data());
   const double log_total = std::log(lane_sum(weights_));
   const auto logprob = [&](int32_t id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - static_cast<double>(maximum) - log_total);
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - static_cast<double>(maximum) -
+                              log_total);
   };
   const float own = logits[static_cast<size_t>(token)];
   int32_t rank = 1;

@@ -33,16 +33,16 @@ class TokenCounts {
 /// What the sampler knows of the sequence a row belongs to.
 struct SampleContext {
   const SamplingParams* params = nullptr;
-  uint64_t seed = 0;       ///< the request's, or one drawn for it at admission
-  uint32_t choice = 0;     ///< index among the n choices
-  std::span<const int32_t> output;        ///< tokens generated so far
-  std::span<const int32_t> stop_ids;      ///< EOS and stop ids, masked until min_tokens are out
-  const TokenCounts* counts = nullptr;    ///< only when a penalty is on
+  uint64_t seed = 0;                    ///< the request's, or one drawn for it at admission
+  uint32_t choice = 0;                  ///< index among the n choices
+  std::span<const int32_t> output;      ///< tokens generated so far
+  std::span<const int32_t> stop_ids;    ///< EOS and stop ids, masked until min_tokens are out
+  const TokenCounts* counts = nullptr;  ///< only when a penalty is on
 };
 
 struct Sampled {
   int32_t token = 0;
-  TokenLogprob sampled;            ///< filled when params->logprobs >= 0
+  TokenLogprob sampled;  ///< filled when params->logprobs >= 0
   std::vector<TokenLogprob> top;
 };
 

@@ -9,7 +9,8 @@ namespace {
 
 void check_token(const char* field, int32_t token, int32_t vocabulary) {
   if (token < 0 || token >= vocabulary) {
-    throw RequestError(field, cat(field, " holds token id ", token, ", but the vocabulary has ids 0 to ", vocabulary - 1));
+    throw RequestError(field,
+                       cat(field, " holds token id ", token, ", but the vocabulary has ids 0 to ", vocabulary - 1));
   }
 }
 

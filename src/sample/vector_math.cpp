@@ -6,9 +6,9 @@
 #include <bit>
 #include <limits>
 
-// The loops below are plain element-wise code; on x86-64 the compiler also makes AVX2 and AVX-512 copies of them, chosen
-// at load time. Without contraction (-ffp-contract=off) all copies give the same bits. ThreadSanitizer cannot run the
-// resolvers that choose (they run before it is set up).
+// The loops below are plain element-wise code; on x86-64 the compiler also makes AVX2 and AVX-512 copies of them,
+// chosen at load time. Without contraction (-ffp-contract=off) all copies give the same bits. ThreadSanitizer cannot
+// run the resolvers that choose (they run before it is set up).
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define GRISTMILL_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
