@@ -45,7 +45,8 @@ void append_head(std::string& out, const Response& response, int version, bool k
   out += "\r\n";
   append_header(out, "Date", http_date());
   append_header(out, "Server", "gristmill");
-  if (!response.content_type.empty() && response.status != 204) append_header(out, "Content-Type", response.content_type);
+  if (!response.content_type.empty() && response.status != 204)
+    append_header(out, "Content-Type", response.content_type);
   if (framing == BodyFraming::chunked) {
     append_header(out, "Transfer-Encoding", "chunked");
   } else if (framing == BodyFraming::length && response.status != 204) {

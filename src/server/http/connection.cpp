@@ -70,8 +70,7 @@ void Connection::start() {
 
 void Connection::spawn_reader() {
   reading_ = true;
-  asio::co_spawn(
-      socket_.get_executor(), [self = shared_from_this()] { return self->read(); }, asio::detached);
+  asio::co_spawn(socket_.get_executor(), [self = shared_from_this()] { return self->read(); }, asio::detached);
 }
 
 asio::awaitable<void> Connection::read() {

@@ -23,8 +23,8 @@ class ConnectionHost {
   virtual void remove(Connection& connection) = 0;
 };
 
-/// One client's connection. The reader is a coroutine that never stops reading while there is room, so that a client that
-/// goes away is noticed at once, also while its request waits in the engine; what it reads meanwhile (pipelined
+/// One client's connection. The reader is a coroutine that never stops reading while there is room, so that a client
+/// that goes away is noticed at once, also while its request waits in the engine; what it reads meanwhile (pipelined
 /// requests) is kept. A client that closes its sending side counts as gone, as it does in other servers.
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
@@ -74,7 +74,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Clock::time_point last_write_;
   bool reading_ = false;
   bool parsing_ = false;
-  bool busy_ = false;           // an exchange is under way
+  bool busy_ = false;  // an exchange is under way
   bool write_pending_ = false;
   bool close_after_write_ = false;
   bool lingering_ = false;  // the answer is out; what still comes in is thrown away

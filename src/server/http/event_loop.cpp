@@ -19,9 +19,13 @@ void EventLoop::run() {
   impl_->context.run();
 }
 
-void EventLoop::stop() { impl_->context.stop(); }
+void EventLoop::stop() {
+  impl_->context.stop();
+}
 
-void EventLoop::post(std::function<void()> task) { asio::post(impl_->context, std::move(task)); }
+void EventLoop::post(std::function<void()> task) {
+  asio::post(impl_->context, std::move(task));
+}
 
 void EventLoop::after(double seconds, std::function<void()> task) {
   auto timer = std::make_shared<asio::steady_timer>(
@@ -44,8 +48,7 @@ void EventLoop::on_signals(std::initializer_list<int> signals, std::function<voi
       set.async_wait(*this);
     }
   };
-  impl_->signals->async_wait(
-      Waiter{*impl_->signals, std::make_shared<std::function<void(int)>>(std::move(handler))});
+  impl_->signals->async_wait(Waiter{*impl_->signals, std::make_shared<std::function<void(int)>>(std::move(handler))});
 }
 
 }  // namespace gristmill::server

@@ -8,8 +8,8 @@
 
 namespace gristmill::server {
 
-/// A body kept in a string, as Beast's string_body, but a Content-Length alone reserves little: memory follows the bytes
-/// that arrive.
+/// A body kept in a string, as Beast's string_body, but a Content-Length alone reserves little: memory follows the
+/// bytes that arrive.
 struct GrowingBody {
   using value_type = std::string;
 
@@ -24,7 +24,8 @@ struct GrowingBody {
     template <class Buffers>
     size_t put(const Buffers& buffers, boost::system::error_code& failure) {
       size_t total = 0;
-      for (auto it = boost::asio::buffer_sequence_begin(buffers); it != boost::asio::buffer_sequence_end(buffers); ++it) {
+      for (auto it = boost::asio::buffer_sequence_begin(buffers); it != boost::asio::buffer_sequence_end(buffers);
+           ++it) {
         const boost::asio::const_buffer buffer(*it);
         body_.append(static_cast<const char*>(buffer.data()), buffer.size());
         total += buffer.size();

@@ -20,7 +20,9 @@ namespace {
 
 constexpr int backlog = 2048;
 
-std::string reason(int error) { return std::strerror(error); }
+std::string reason(int error) {
+  return std::strerror(error);
+}
 
 std::string show(const std::string& host, uint16_t port) {
   const bool v6 = host.find(':') != std::string::npos;
@@ -35,7 +37,8 @@ std::string show(const std::string& host, uint16_t port) {
                     ": stop that process or choose another with --port"));
   }
   if (error == EACCES) {
-    throw Error(cat("cannot listen on ", where, ": ", reason(error), "; ports below 1024 need privileges, choose another with --port"));
+    throw Error(cat("cannot listen on ", where, ": ", reason(error),
+                    "; ports below 1024 need privileges, choose another with --port"));
   }
   throw Error(cat("cannot listen on ", where, ": ", reason(error), "; check --host and --port"));
 }
@@ -81,7 +84,9 @@ Listener::Listener(ListenAddress address) : address_(std::move(address)) {
 Listener::Listener(Listener&& other) noexcept
     : address_(std::move(other.address_)), sockets_(std::exchange(other.sockets_, {})) {}
 
-Listener::~Listener() { close(); }
+Listener::~Listener() {
+  close();
+}
 
 void Listener::close() {
   if (!sockets_.empty() && !address_.socket.empty()) ::unlink(address_.socket.c_str());

@@ -14,7 +14,8 @@ struct ListenAddress {
 /// Sockets that are bound and listening. Owns them (and a UNIX socket's file).
 class Listener {
  public:
-  /// Throws Error naming the address, the reason and, for a taken port, the process that holds it where that can be seen.
+  /// Throws Error naming the address, the reason and, for a taken port, the process that holds it where that can be
+  /// seen.
   explicit Listener(ListenAddress address);
   ~Listener();
   Listener(Listener&& other) noexcept;

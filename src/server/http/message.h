@@ -35,8 +35,8 @@ struct Response {
   void set(std::string name, std::string value) { headers.emplace_back(std::move(name), std::move(value)); }
 };
 
-/// One request and its answer. Owned by the handler, which must answer (a dropped exchange answers 500). Every member is
-/// called on the server's loop.
+/// One request and its answer. Owned by the handler, which must answer (a dropped exchange answers 500). Every member
+/// is called on the server's loop.
 class Exchange {
  public:
   virtual ~Exchange() = default;

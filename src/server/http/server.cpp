@@ -96,7 +96,9 @@ struct HttpServer::Core final : ConnectionHost, std::enable_shared_from_this<Htt
 HttpServer::HttpServer(EventLoop& loop, Listener listener, HttpLimits limits, HttpHandler& handler)
     : core_(std::make_shared<Core>(loop, std::move(listener), limits, handler)) {}
 
-HttpServer::~HttpServer() { core_->connections.clear(); }
+HttpServer::~HttpServer() {
+  core_->connections.clear();
+}
 
 void HttpServer::start() {
   asio::io_context& context = core_->loop.impl().context;
@@ -134,6 +136,8 @@ bool HttpServer::quiet() const {
   return true;
 }
 
-const Listener& HttpServer::listener() const { return core_->listening; }
+const Listener& HttpServer::listener() const {
+  return core_->listening;
+}
 
 }  // namespace gristmill::server

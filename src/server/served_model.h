@@ -1,0 +1,61 @@
+#pragma once
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace gristmill::server {
+
+/// How message content reaches the chat template: as one string, or as a list of parts.
+enum class ContentFormat : uint8_t { string, parts };
+
+using RenderChat = std::function<std::string(const boost::json::array& messages, const boost::json::object& kwargs)>;
+
+/// Values for sampling fields that a request leaves out (--override-generation-config).
+struct SamplingDefaults {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k;
+  std::optional<int64_t> max_new_tokens;  ///< also the most a request may ask for
+};
+
+/// What the server knows of the model it serves. Immutable and thread safe once made.
+struct ServedModel {
+  std::vector<std::string> names;  ///< the first one stands in answers
+  std::string root;                ///< the model's path
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  RenderChat render;
+  std::function<RenderChat(const std::string& source)> compile_template;  ///< for templates that requests bring
+  ContentFormat content_format = ContentFormat::string;
+  boost::json::object default_template_kwargs;
+  SamplingDefaults defaults;
+  int32_t max_model_len = 0;
+  int32_t vocabulary = 0;  ///< rows of the embedding: prompt ids are below it
+  bool priority_scheduling = false;
+
+  bool answers_to(const std::string& name) const;
+};
+
+/// What the operator allows and wants of answers.
+struct ApiPolicy {
+  int64_t max_logprobs = 20;  ///< -1: no limit
+  bool return_tokens_as_token_ids = false;
+  std::string response_role = "assistant";
+  bool trust_request_chat_template = false;
+  bool exclude_tools_when_tool_choice_none = false;
+  bool prompt_tokens_details = false;
+  bool force_include_usage = false;
+  bool strict_vllm = false;
+  int32_t stream_interval = 1;
+};
+
+/// Which form of content a template can print, found by rendering a probe in both; templates that print both get
+/// strings.
+ContentFormat detect_content_format(const RenderChat& render);
+
+}  // namespace gristmill::server
