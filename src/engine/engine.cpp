@@ -192,11 +192,8 @@ void Engine::add(EngineRequest request) {
 }
 
 void Engine::abort(RequestId id) {
-  for (Sequence* sequence : scheduler_->choices(id)) {
-    if (sequence->abort_wanted) continue;
-    sequence->abort_wanted = true;
-    aborting_.push_back(sequence);
-  }
+  for (Sequence* sequence : scheduler_->choices(id)) sequence->abort_wanted = true;
+  aborting_.push_back(id);
 }
 
 bool Engine::reset_prefix_cache() {
@@ -211,13 +208,16 @@ bool Engine::idle() const {
 
 // A sequence that a waiting plan computes prompt tokens for runs once more: others may share the blocks it fills.
 void Engine::settle_aborts(const StepPlan& pending) {
-  std::erase_if(aborting_, [&](Sequence* sequence) {
-    const bool needed = std::any_of(pending.entries.begin(), pending.entries.end(), [&](const PlanEntry& entry) {
-      return entry.sequence == sequence && entry.first + entry.count <= sequence->size();
-    });
-    if (needed && sequence->state != SequenceState::finished) return false;
-    if (sequence->state != SequenceState::finished) emit(*sequence, nullptr, FinishReason::abort, -1);
-    return true;
+  std::erase_if(aborting_, [&](RequestId id) {
+    bool settled = true;
+    for (Sequence* sequence : scheduler_->choices(id)) {
+      const bool needed = std::any_of(pending.entries.begin(), pending.entries.end(), [&](const PlanEntry& entry) {
+        return entry.sequence == sequence && entry.first + entry.count <= sequence->size();
+      });
+      if (!needed) emit(*sequence, nullptr, FinishReason::abort, -1);
+      settled = settled && !needed;
+    }
+    return settled;
   });
 }
 
@@ -256,11 +256,19 @@ void Engine::bind(const StepPlan& plan) {
   sequences_.clear();
   logit_rows_.clear();
   want_logits_.clear();
+  // Copies of the block tables: the next plan, made while this step runs, changes the sequences' own.
+  block_tables_.clear();
+  for (const PlanEntry& entry : plan.entries) {
+    block_tables_.insert(block_tables_.end(), entry.sequence->blocks.begin(), entry.sequence->blocks.end());
+  }
+  size_t table = 0;
   for (const PlanEntry& entry : plan.entries) {
     const Sequence& s = *entry.sequence;
     const int32_t first_row = static_cast<int32_t>(ids_.size());
     ids_.insert(ids_.end(), s.tokens.begin() + entry.first, s.tokens.begin() + entry.first + entry.count);
-    sequences_.push_back({first_row, entry.count, entry.first, s.blocks});
+    sequences_.push_back(
+        {first_row, entry.count, entry.first, std::span(block_tables_).subspan(table, s.blocks.size())});
+    table += s.blocks.size();
     for (int32_t row = 0; row < reported_rows(entry); ++row) {
       logit_rows_.push_back(first_row + row);
       want_logits_.push_back(1);

@@ -61,11 +61,12 @@ class Engine {
   Sampler sampler_;
   EngineStats stats_;
   StepPlan next_;  ///< planned while the last step ran
-  std::vector<Sequence*> aborting_;
+  std::vector<RequestId> aborting_;
   std::vector<EngineOutput> outputs_;
 
   // The inputs of the step in flight.
   std::vector<int32_t> ids_;
+  std::vector<int32_t> block_tables_;
   std::vector<device::SequenceStep> sequences_;
   std::vector<int32_t> logit_rows_;
   std::vector<uint8_t> want_logits_;

@@ -1,0 +1,102 @@
+#include "client/wire.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace gristmill::wire {
+namespace {
+
+std::span<const uint8_t> payload(const Bytes& frame) {
+  return std::span(frame).subspan(6);
+}
+
+engine::EngineRequest full_request() {
+  engine::EngineRequest request;
+  request.id = 77;
+  request.prompt = {1, 2, 3};
+  request.sampling.seed = -5;
+  request.sampling.logit_bias = {{4, 0.5f}};
+  request.sampling.bad_words = {{1, 2}, {3}};
+  request.n = 3;
+  request.cache_salt = "salt";
+  return request;
+}
+
+TEST(Wire, ARequestComesThroughWhole) {
+  const engine::EngineRequest sent = full_request();
+  const engine::EngineRequest got = read_submit(payload(submit_frame(sent)));
+  EXPECT_EQ(got.id, sent.id);
+  EXPECT_EQ(got.prompt, sent.prompt);
+  EXPECT_EQ(got.sampling.seed, sent.sampling.seed);
+  EXPECT_EQ(got.sampling.logit_bias, sent.sampling.logit_bias);
+  EXPECT_EQ(got.sampling.bad_words, sent.sampling.bad_words);
+  EXPECT_EQ(got.n, 3);
+  EXPECT_EQ(got.cache_salt, "salt");
+}
+
+TEST(Wire, OutputsComeThroughWhole) {
+  engine::EngineOutput output;
+  output.id = 5;
+  output.index = 1;
+  output.tokens.push_back({9, {9, -0.5f, 2}, {{8, -0.1f, 1}}});
+  output.finish = engine::FinishReason::stop;
+  output.error = "why";
+  const auto got = read_outputs(payload(outputs_frame({output})));
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].tokens[0].top[0].token, 8);
+  EXPECT_EQ(got[0].tokens[0].sampled.rank, 2);
+  EXPECT_EQ(got[0].finish, engine::FinishReason::stop);
+  EXPECT_EQ(got[0].error, "why");
+}
+
+TEST(Wire, EveryTruncationIsAnError) {
+  const Bytes frame = submit_frame(full_request());
+  const auto whole = payload(frame);
+  for (size_t size = 0; size < whole.size(); ++size) EXPECT_THROW(read_submit(whole.first(size)), Error) << size;
+  Bytes longer(whole.begin(), whole.end());
+  longer.push_back(0);
+  EXPECT_THROW(read_submit(longer), Error);
+}
+
+TEST(Wire, AHugeCountIsRefusedBeforeAllocation) {
+  Bytes frame = outputs_frame({});
+  for (size_t i = 6; i < 10; ++i) frame[i] = 0xff;
+  EXPECT_THROW(read_outputs(payload(frame)), Error);
+}
+
+TEST(FrameReader, PutsSplitFramesTogether) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  const Bytes first = abort_frame(1), second = submit_frame(full_request());
+  Bytes all = first;
+  all.insert(all.end(), second.begin(), second.end());
+  FrameReader reader;
+  std::vector<Type> seen;
+  for (const uint8_t byte : all) {
+    ASSERT_TRUE(write_frame(pair[0], {&byte, 1}));
+    ASSERT_TRUE(reader.fill(pair[1]));
+    while (const auto frame = reader.next()) seen.push_back(frame->type);
+  }
+  EXPECT_EQ(seen, (std::vector<Type>{Type::abort, Type::submit}));
+  ::close(pair[0]);
+  EXPECT_FALSE(reader.fill(pair[1]));
+  ::close(pair[1]);
+}
+
+TEST(FrameReader, RefusesAnImpossibleLength) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  const Bytes garbage(16, 0xff);
+  write_frame(pair[0], garbage);
+  FrameReader reader;
+  ASSERT_TRUE(reader.fill(pair[1]));
+  EXPECT_THROW(reader.next(), Error);
+  ::close(pair[0]);
+  ::close(pair[1]);
+}
+
+}  // namespace
+}  // namespace gristmill::wire
