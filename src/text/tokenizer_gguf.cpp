@@ -46,10 +46,7 @@ void fill_common(const GgufFile& file, TokenizerParts& parts, bool add_bos_other
   for (int32_t id = 0; id < size; ++id) {
     const TokenKind kind = parts.vocabulary.kind(id);
     if (kind != TokenKind::control && kind != TokenKind::unknown && kind != TokenKind::user_defined) continue;
-    // Control tokens are found as written; user-defined ones are text, with the spaces that they stand for.
-    const bool special = kind != TokenKind::user_defined;
-    added.push_back({std::string(special ? parts.vocabulary.text(id) : parts.vocabulary.bytes(id)), id, special, false,
-                     false, false});
+    added.push_back({std::string(parts.vocabulary.text(id)), id, kind != TokenKind::user_defined, false, false, false});
   }
   parts.added = AddedTokens(std::move(added));
   parts.bos = read_id(file, "tokenizer.ggml.bos_token_id", size);
