@@ -1,0 +1,139 @@
+"""gristmill and llama.cpp's server (PyPI's xllamacpp) side by side: both run at once, idle but for the one being loaded,
+and the cases alternate between them round by round, so that a machine whose speed drifts is fair to both.
+
+    peers.py --gristmill build/release/gristmill --model FILE.gguf [--rounds 5] [--threads 1] [--cases decode,batch16,...]
+
+Prints the median of each figure and the ratio. Speeds are per second of the server's CPU time, beside wall time.
+"""
+import argparse
+import os
+import pathlib
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+
+import load
+
+CASES = {
+    # name: concurrency, requests, prompt tokens, output tokens, shared prompt tokens, headline figure
+    "decode": (1, 2, 16, 128, 0, "output_tokens_per_cpu_s"),
+    "prefill512": (1, 4, 512, 1, 0, "total_tokens_per_cpu_s"),
+    "prefill2048": (1, 1, 2048, 1, 0, "total_tokens_per_cpu_s"),
+    "batch16": (16, 32, 128, 32, 0, "total_tokens_per_cpu_s"),
+    "batch32": (32, 64, 128, 32, 0, "total_tokens_per_cpu_s"),
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_healthy(port, process, limit=120):
+    until = time.time() + limit
+    while time.time() < until:
+        if process.poll() is not None:
+            raise SystemExit(f"the server ended with status {process.returncode}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            pass
+        time.sleep(0.01)
+    raise SystemExit("the server did not become healthy")
+
+
+def start_gristmill(args, port, log):
+    command = [args.gristmill, "serve", args.model, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--threads", str(args.threads), "--max-num-seqs", str(args.slots), "--max-model-len", str(args.context)]
+    command += ["--served-model-name", "bench", *args.flags.split()]
+    return subprocess.Popen(command, stdout=log, stderr=log)
+
+
+def start_llama(args, port, log):
+    script = pathlib.Path(__file__).with_name("llama_server.py")
+    command = [sys.executable, str(script), args.model, str(port), str(args.slots), str(args.threads), str(args.context)]
+    return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+
+
+def machine():
+    model = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
+    return f"{model}, {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gristmill", default="build/release/gristmill")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--slots", type=int, default=32)
+    parser.add_argument("--context", type=int, default=2304)
+    parser.add_argument("--flags", default="", help="more flags for gristmill")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--only", choices=["gristmill", "llama.cpp"])
+    args = parser.parse_args()
+
+    import xllamacpp
+
+    print(f"machine: {machine()}")
+    print(f"llama.cpp: xllamacpp {xllamacpp.__version__ if hasattr(xllamacpp, '__version__') else ''} "
+          f"{xllamacpp.get_system_info()}")
+    print(f"gristmill: {subprocess.run([args.gristmill, '--version'], capture_output=True, text=True).stdout.strip()}, "
+          f"GRISTMILL_ISA={os.environ.get('GRISTMILL_ISA', 'best')}, {args.threads} thread(s)")
+    servers = {}
+    log = open("bench-peers.log", "w")
+    try:
+        for name, start in (("gristmill", start_gristmill), ("llama.cpp", start_llama)):
+            if args.only and name != args.only:
+                continue
+            port = free_port()
+            began = time.perf_counter()
+            process = start(args, port, log)
+            servers[name] = (port, process)
+            wait_healthy(port, process)
+            print(f"{name}: healthy after {time.perf_counter() - began:.2f} s, "
+                  f"{load.cpu_seconds(process.pid):.2f} CPU s, {load.resident_bytes(process.pid) / 2**20:.0f} MiB")
+        figures = {}
+        for round_number in range(args.rounds + 1):  # the first round warms up
+            for case in args.cases.split(","):
+                concurrency, requests, prompt, output, shared, _ = CASES[case]
+                for name, (port, process) in servers.items():
+                    result = load.run(f"http://127.0.0.1:{port}", "bench", process.pid, concurrency, requests, prompt,
+                                      output, shared)
+                    if round_number > 0:
+                        figures.setdefault((case, name), []).append(result)
+        print(f"\n| case | server | tok/CPU s | ratio | wall tok/s | TTFT p50 ms | gap p50 ms | gap p99 ms |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        for case in args.cases.split(","):
+            headline = CASES[case][5]
+            for name in servers:
+                runs = figures[(case, name)]
+                middle = lambda key: statistics.median(r[key] for r in runs)
+                ratio = ""
+                if name == "gristmill" and "llama.cpp" in servers:
+                    ratio = "%.2f" % statistics.median(
+                        a[headline] / b[headline] for a, b in zip(runs, figures[(case, "llama.cpp")]))
+                print(f"| {case} | {name} | {middle(headline):.0f} | {ratio} | "
+                      f"{middle(headline.replace('_cpu_s', '_s')):.0f} | {middle('ttft_p50_ms'):.0f} | "
+                      f"{middle('gap_p50_ms'):.1f} | {middle('gap_p99_ms'):.1f} |")
+        for name, (port, process) in servers.items():
+            print(f"{name}: {load.resident_bytes(process.pid) / 2**20:.0f} MiB at the end")
+    finally:
+        for _, process in servers.values():
+            process.send_signal(signal.SIGTERM)
+        for _, process in servers.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs the benchmarks: kernels, forward, startup, peers (docs/performance.md says what each prints).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/packages.sh
+need $build_packages $bench_packages $model_packages
+
+cmake --preset bench --log-level=WARNING >/dev/null
+cmake --build --preset bench -j "$(nproc)"
+model=$(build/bench/gristmill fetch)
+
+python_with() {  # a virtual environment with the named packages
+  [ -x build/venv/bin/python ] || python3 -m venv build/venv
+  build/venv/bin/pip install -q --disable-pip-version-check "$@"
+}
+
+name=${1:-all}
+[ $# -gt 0 ] && shift
+case "$name" in
+  kernels) build/bench/bench/gristmill_bench_kernels "$@" ;;
+  forward) build/bench/bench/gristmill_bench_forward "$model" "$@" ;;
+  startup) python3 bench/startup.py build/bench/gristmill "$model" "$@" ;;
+  peers)
+    python_with xllamacpp
+    build/venv/bin/python bench/peers.py --gristmill build/bench/gristmill --model "$model" "$@"
+    ;;
+  all) for each in kernels forward startup peers; do "$0" "$each"; done ;;
+  *)
+    echo "unknown benchmark: $name (kernels, forward, startup, peers)" >&2
+    exit 2
+    ;;
+esac
