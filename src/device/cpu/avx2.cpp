@@ -1,0 +1,47 @@
+// The kernels for AVX2 with FMA and F16C.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "device/cpu/attention_layout.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/target.h"
+
+GRISTMILL_TARGET_BEGIN("avx2,fma,f16c")
+
+#include "device/cpu/attention_kernels.h"
+#include "device/cpu/avx2_coded_linear.h"
+#include "device/cpu/avx2_lanes.h"
+#include "device/cpu/float_linear.h"
+#include "device/cpu/row_kernels.h"
+
+namespace gristmill::device::cpu {
+
+const Kernels& avx2_kernels() {
+  using V = Avx2Lanes;
+  static const Kernels kernels{
+      .name = "avx2",
+      .coded_panel = 8,
+      .coded_linear = avx2_coded_linear,
+      .float_linear = float_linear<V>,
+      .quantize = quantize_row<V>,
+      .rms_norm = rms_norm_row<V>,
+      .add = add_row<V>,
+      .silu_mul = silu_mul_row<V>,
+      .rotate = rotate_row<V>,
+      .argmax = argmax_row<V>,
+      .attend_partition = attend_partition<V, V>,
+      .merge_partitions = merge_partitions<V>,
+      .attend_tile = attend_tile<V, V>,
+  };
+  return kernels;
+}
+
+}  // namespace gristmill::device::cpu
+
+GRISTMILL_TARGET_END
+#endif

@@ -1,0 +1,69 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace gristmill::device::cpu {
+
+/// Distance in bytes at which streamed weights are prefetched; memory is read to the end of a panel and into the next.
+inline constexpr int kPrefetch = 1024;
+
+// How stored elements come into lanes. `k` reads a tile [k][width] (bf16: [k / 2][width][2]) of the K cache or of a
+// panel of weights: lanes lane, lane + 1, ... of row 2 * pair + parity. `v` reads vector `i` of a row of 32 dimensions
+// of the V cache (device/cpu/kv_layout.h).
+struct F32Elements {
+  template <class V, int kParity>
+  static V k(const std::byte* tile, int width, int64_t pair, int lane) {
+    return V::load(reinterpret_cast<const float*>(tile) + (2 * pair + kParity) * width + lane);
+  }
+  template <class V>
+  static V v(const std::byte* row, int i) {
+    return V::load(reinterpret_cast<const float*>(row) + i * V::kLanes);
+  }
+  template <class V>
+  static void prefetch(const std::byte* tile, int width, int64_t pair) {
+    const std::byte* const row = tile + pair * width * 8 + kPrefetch;
+    __builtin_prefetch(row + 0);
+    __builtin_prefetch(row + 64);
+    __builtin_prefetch(row + 128);
+    __builtin_prefetch(row + 192);
+  }
+};
+struct F16Elements {
+  template <class V, int kParity>
+  static V k(const std::byte* tile, int width, int64_t pair, int lane) {
+    return V::f16(reinterpret_cast<const uint16_t*>(tile) + (2 * pair + kParity) * width + lane);
+  }
+  template <class V>
+  static V v(const std::byte* row, int i) {
+    return V::f16(reinterpret_cast<const uint16_t*>(row) + i * V::kLanes);
+  }
+  template <class V>
+  static void prefetch(const std::byte* tile, int width, int64_t pair) {
+    const std::byte* const row = tile + pair * width * 4 + kPrefetch;
+    __builtin_prefetch(row + 0);
+    __builtin_prefetch(row + 64);
+  }
+};
+struct Bf16Elements {
+  template <class V, int kParity>
+  static V k(const std::byte* tile, int width, int64_t pair, int lane) {
+    const auto* const words = reinterpret_cast<const uint32_t*>(tile) + pair * width + lane;
+    return kParity == 0 ? V::bf16_even(words) : V::bf16_odd(words);
+  }
+  template <class V>
+  static V v(const std::byte* row, int i) {
+    constexpr int kHalf = 16 / V::kLanes;
+    const auto* const words = reinterpret_cast<const uint32_t*>(row) + i % kHalf * V::kLanes;
+    return i < kHalf ? V::bf16_even(words) : V::bf16_odd(words);
+  }
+  template <class V>
+  static void prefetch(const std::byte* tile, int width, int64_t pair) {
+    const std::byte* const row = tile + pair * width * 4 + kPrefetch;
+    __builtin_prefetch(row + 0);
+    __builtin_prefetch(row + 64);
+  }
+};
+
+}  // namespace gristmill::device::cpu

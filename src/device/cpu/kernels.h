@@ -1,0 +1,103 @@
+#pragma once
+// The kernels of one instruction set as a table of functions. Each function has one definition of its arithmetic,
+// written down beside its portable form; every set gives the same bits for it (docs/architecture.md, "Numbers").
+#include <cstdint>
+
+#include "device/cpu/kv_layout.h"
+#include "device/cpu/packed_weight.h"
+
+namespace gristmill::device::cpu {
+
+/// Rows of quantized activations lie together in blocks of this many: a block's codes for one group are read row after
+/// row while the group's weights stay in registers, and a block of 64 x 576 codes fits L1.
+inline constexpr int kRowBlock = 64;
+/// Keys in an absolute partition of the context; partial results are merged in ascending order.
+inline constexpr int kPartition = 256;
+/// Rows (queries x heads of one K/V head) that a prefill tile aims at.
+inline constexpr int kTileRows = 96;
+
+/// What one row of activations knows of a group of 32 columns beside its codes.
+struct GroupScale {
+  float scale;       ///< x = scale * code
+  float scaled_sum;  ///< scale * sum of the codes, rounded once
+  int32_t sum;       ///< of the codes
+};
+
+/// Up to kRowBlock rows of activations quantized to int8 per 32 columns: codes [groups][rows][32] in -127..127, scales
+/// [groups][rows].
+struct QuantizedBlock {
+  const int8_t* codes = nullptr;
+  const GroupScale* scales = nullptr;
+  int rows = 0;
+};
+
+/// Queries of one sequence against its cache. Query i stands at position first_position + i; row (i, h) of the
+/// `group` heads that share the K/V head lies at q + i * q_stride + h * head_dim, already rotated and multiplied by
+/// the softmax scale times log2(e).
+struct AttentionQuery {
+  const float* q = nullptr;
+  int64_t q_stride = 0;
+  int queries = 0;
+  int group = 0;
+  int first_position = 0;
+};
+
+struct Kernels {
+  const char* name;
+  int coded_panel;  ///< columns of a packed panel of the coded classes
+
+  /// y[r][c] for the outputs of `panels` panels from `first` on (all of them, padding too), r < x.rows:
+  /// over groups g ascending, acc = fma(min_g - zero * scale_g, scaled_sum_g, acc), left out for classes with neither
+  /// min nor zero; acc = fma(float(sum of code * x), scale_g * x.scale_g, acc).
+  void (*coded_linear)(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
+                       int64_t y_stride);
+  /// y[r][c] = over k ascending, acc = fma(x[r][k], w[c][k], acc), from 0.
+  void (*float_linear)(const PackedWeight& w, int64_t first, int64_t panels, const float* x, int64_t x_stride, int rows,
+                       float* y, int64_t y_stride);
+
+  /// One row to int8: scale = max|x| / 127, code = round(x * (127 / max|x|)), ties to even; all zero where max|x| is
+  /// below 1e-30. Group g goes to codes + g * code_stride and scales + g * scale_stride.
+  void (*quantize)(const float* x, int64_t groups, int8_t* codes, int64_t code_stride, GroupScale* scales,
+                   int64_t scale_stride);
+  /// out = (x * 1 / sqrt(sum / n + eps)) * w; the sum of squares over 32 virtual lanes (lane i mod 32, ascending, FMA)
+  /// and a tree of halves.
+  void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* out);
+  /// out = x + y; out may be x or y.
+  void (*add)(const float* x, const float* y, int64_t n, float* out);
+  /// out = gate / (1 + exp2(-gate * log2(e))) * up; out may be gate or up.
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  /// Pairs (j, j + half): (a * cos - b * sin, b * cos + a * sin) * factor, as fma(a, cos, -(b * sin)) and
+  /// fma(b, cos, a * sin), then one multiplication; the dimensions beyond 2 * half are multiplied only.
+  void (*rotate)(const float* x, const float* cos, const float* sin, int half, int head_dim, float factor, float* out);
+  /// Index of the first maximum.
+  int64_t (*argmax)(const float* x, int64_t n);
+
+  /// One query against the keys [partition * 256, + keys) of its sequence: per head the maximum m of the scores, l =
+  /// sum of exp2(score - m) and o = sum of exp2(score - m) * v, to out + h * out_stride as o[v_dim], m, l. A score is
+  /// the FMA over d ascending; l goes over 16 virtual lanes (lane key mod 16) and a tree of halves; o ascends over the
+  /// keys. `scratch` holds attention_scratch() bytes.
+  void (*attend_partition)(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition,
+                           int keys, std::byte* scratch, float* out, int64_t out_stride);
+  /// Joins the results of `partitions` partitions in ascending order and divides: out[head_dim]. Overwrites the first.
+  void (*merge_partitions)(float* partials, int64_t stride, int partitions, int v_dim, int head_dim, float* out);
+  /// All queries (queries * group rows of them) against all keys before and at their positions: what attend_partition
+  /// and merge_partitions give, bit for bit. Row (i, h) goes to out + i * out_stride + h * head_dim.
+  void (*attend_tile)(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch,
+                      float* out, int64_t out_stride);
+};
+
+const Kernels& portable_kernels();
+#if defined(__x86_64__)
+const Kernels& avx2_kernels();
+#endif
+
+/// Queries of a prefill tile when `group` heads share a K/V head.
+int tile_queries(int group);
+/// Working memory of attend_partition and attend_tile, in bytes.
+size_t attention_scratch(const KvLayout& layout, int group);
+/// Floats of one head's partial result.
+inline int64_t partial_floats(const KvLayout& layout) {
+  return layout.v_dim + 16;
+}
+
+}  // namespace gristmill::device::cpu

@@ -1,0 +1,331 @@
+#include "device/cpu/lowering.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace gristmill::device::cpu {
+namespace {
+
+int64_t padded(int64_t width) {
+  return (width + kFloatPanel - 1) / kFloatPanel * kFloatPanel;
+}
+
+/// Buffers for the values of a Program; one is given again when its value has been read for the last time.
+class RowBuffers {
+ public:
+  RowBuffers(Layout& layout, int rows) : layout_(layout), rows_(rows) {}
+
+  Rows take(int width) {
+    const int64_t stride = padded(width);
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->stride != stride) continue;
+      Rows rows = *it;
+      free_.erase(it);
+      rows.width = width;
+      return rows;
+    }
+    return {layout_.add(static_cast<size_t>(stride) * rows_ * sizeof(float)), stride, width};
+  }
+  void give(const Rows& rows) { free_.push_back(rows); }
+
+ private:
+  Layout& layout_;
+  int rows_;
+  std::vector<Rows> free_;
+};
+
+class Lowering {
+ public:
+  Lowering(const Program& program, const Limits& limits, const CacheOptions& cache, WeightStore& weights, int members)
+      : program_(program),
+        limits_(limits),
+        cache_(cache),
+        weights_(weights),
+        members_(members),
+        buffers_(result_.scratch, limits.tokens),
+        values_(program.values()),
+        uses_(program.values(), 0),
+        last_use_(program.values(), 0) {}
+
+  Lowered run() && {
+    lay_out_caches();
+    count_uses();
+    for (current_ = 0; current_ < program_.ops().size(); ++current_) {
+      moved_ = UINT32_MAX;
+      std::visit([this](const auto& op) { lower(op); }, program_.ops()[current_]);
+      for (uint32_t id = 0; id < values_.size(); ++id) {
+        const bool over = uses_[id] > 0 && last_use_[id] == current_ && id != moved_;
+        if (over && values_[id].stride != 0) buffers_.give(values_[id]);
+      }
+    }
+    for (const auto& stage : result_.stages)
+      result_.member_bytes = std::max(result_.member_bytes, stage->working_bytes());
+    result_.member_bytes = (result_.member_bytes + 4095) / 4096 * 4096;
+    result_.member_offset = result_.scratch.add(result_.member_bytes * members_);
+    return std::move(result_);
+  }
+
+ private:
+  void lay_out_caches() {
+    if (cache_.dtype != DType::f32 && cache_.dtype != DType::bf16 && cache_.dtype != DType::f16) {
+      throw Error(cat("KV cache type ", name_of(cache_.dtype),
+                      ": the CPU back end keeps K and V as float32, bfloat16 or float16"));
+    }
+    const int size = cache_.block_size;
+    if (size < 8 || size > 256 || (size & (size - 1)) != 0) {
+      throw Error(cat("KV cache block size ", size, ": must be 8, 16, 32, 64, 128 or 256"));
+    }
+    for (const CacheDecl& decl : program_.caches()) {
+      result_.caches.push_back({KvLayout(cache_.dtype, decl.kv_heads, decl.head_dim, size), result_.bytes_per_block});
+      result_.bytes_per_block += result_.caches.back().layout.block_bytes;
+    }
+  }
+
+  void count_uses() {
+    const auto use = [&](Value value, size_t at) {
+      ++uses_.at(value.id);
+      last_use_[value.id] = at;
+    };
+    for (size_t i = 0; i < program_.ops().size(); ++i) {
+      const Op& op = program_.ops()[i];
+      if (const auto* linear = std::get_if<LinearOp>(&op)) use(linear->in, i);
+      if (const auto* attention = std::get_if<AttentionOp>(&op)) {
+        use(attention->q, i);
+        use(attention->k, i);
+        use(attention->v, i);
+      }
+      if (const auto* residual = std::get_if<ResidualOp>(&op)) {
+        use(residual->x, i);
+        use(residual->y, i);
+      }
+      if (const auto* tap = std::get_if<TapOp>(&op)) use(tap->in, i);
+      if (const auto* head = std::get_if<HeadOp>(&op)) use(head->in, i);
+    }
+  }
+
+  Rows& define(Value value) { return values_.at(value.id) = buffers_.take(program_.width(value)); }
+  const Rows& rows(Value value) const { return values_.at(value.id); }
+
+  template <class T, class... Arguments>
+  T& add(Arguments&&... arguments) {
+    auto stage = std::make_unique<T>(std::forward<Arguments>(arguments)...);
+    T& made = *stage;
+    result_.stages.push_back(std::move(stage));
+    return made;
+  }
+
+  CodedRows coded_rows(int width, int rows) {
+    const size_t padded_rows = static_cast<size_t>(rows);
+    CodedRows coded;
+    coded.groups = width / kGroup;
+    coded.codes = result_.scratch.add(padded_rows * static_cast<size_t>(width));
+    coded.scales = result_.scratch.add(padded_rows * static_cast<size_t>(coded.groups) * sizeof(GroupScale));
+    return coded;
+  }
+  /// Quantized rows that live from one stage to the next; one buffer per width and purpose serves all layers.
+  CodedRows shared_codes(std::map<int, CodedRows>& pool, int width) {
+    auto [it, fresh] = pool.try_emplace(width);
+    if (fresh) it->second = coded_rows(width, limits_.tokens);
+    return it->second;
+  }
+
+  const Op* next() const { return current_ + 1 < program_.ops().size() ? &program_.ops()[current_ + 1] : nullptr; }
+
+  /// What earlier ops left for the preparation of the op that reads their result.
+  Preparation begin_preparation(Value in) {
+    Preparation p;
+    p.in = rows(in);
+    if (pending_merge_ != nullptr) p.merge = pending_merge_;
+    if (pending_sum_) {
+      p.in = pending_sum_->in;
+      p.addend = pending_sum_->addend;
+      p.sum = pending_sum_->sum;
+    }
+    pending_merge_ = nullptr;
+    pending_sum_.reset();
+    return p;
+  }
+
+  void lower(const EmbedOp& op) { add<EmbedStage>(weights_.matrix(op.table), define(op.out)); }
+
+  void lower(const LinearOp& op) {
+    std::vector<Matrix> matrices;
+    bool any_coded = false, any_float = false;
+    for (const Linear& linear : op.linears) {
+      Matrix matrix;
+      matrix.weight = &weights_.matrix(linear.weight);
+      if (linear.bias) matrix.bias = &weights_.vector(*linear.bias);
+      (matrix.weight->coded() ? any_coded : any_float) = true;
+      matrices.push_back(matrix);
+    }
+    LinearInput in;
+    const int width = program_.width(op.in);
+    if (ready_codes_) {
+      in.codes = *ready_codes_;
+      ready_codes_.reset();
+    } else {
+      in = prepare(begin_preparation(op.in), op.norm, width, any_coded, any_float);
+    }
+    if (op.activation == Activation::silu_mul) {
+      lower_gated(op, in, matrices);
+    } else {
+      for (size_t i = 0; i < matrices.size(); ++i) matrices[i].out = define(op.out[i]);
+      add<LinearStage>(in, matrices);
+    }
+    if (normed_) buffers_.give(*normed_);
+    normed_.reset();
+  }
+
+  LinearInput prepare(Preparation p, const std::optional<Norm>& norm, int width, bool any_coded, bool any_float) {
+    LinearInput in;
+    if (norm) {
+      p.norm_weight = &weights_.vector(norm->weight);
+      p.norm_eps = norm->eps;
+    }
+    in.floats = p.sum ? *p.sum : p.in;
+    if (any_float && norm) {
+      normed_ = buffers_.take(width);
+      p.floats = in.floats = *normed_;
+    }
+    if (any_coded) p.codes = in.codes = shared_codes(prepared_codes_, width);
+    if (p.merge != nullptr || p.addend || p.floats || p.codes) add<PrepareStage>(p);
+    return in;
+  }
+
+  void lower_gated(const LinearOp& op, const LinearInput& in, const std::vector<Matrix>& matrices) {
+    const Value out = op.out[0];
+    const auto* consumer = next() == nullptr ? nullptr : std::get_if<LinearOp>(next());
+    const bool quantize = consumer != nullptr && consumer->in == out && !consumer->norm && uses_[out.id] == 1 &&
+                          program_.width(out) % kGroup == 0 &&
+                          std::all_of(consumer->linears.begin(), consumer->linears.end(),
+                                      [&](const Linear& linear) { return weights_.matrix(linear.weight).coded(); });
+    if (quantize) {
+      ready_codes_ = shared_codes(gated_codes_, program_.width(out));
+      add<GatedLinearStage>(in, matrices[0], matrices[1], std::nullopt, ready_codes_);
+    } else {
+      add<GatedLinearStage>(in, matrices[0], matrices[1], define(out), std::nullopt);
+    }
+  }
+
+  void lower(const AttentionOp& op) {
+    const Attention& attention = op.attention;
+    const LayerCache& layer = result_.caches.at(attention.cache.id);
+    const RotaryStage* rotary = attention.rope ? &rotary_for(*attention.rope) : nullptr;
+    const Rows rotated = buffers_.take(program_.width(op.q));
+    add<CacheWriteStage>(attention, rotary, layer, rows(op.q), rows(op.k), rows(op.v), rotated);
+    const int partitions = (limits_.context + kPartition - 1) / kPartition;
+    const size_t partial_bytes = sizeof(float) * static_cast<size_t>(limits_.seqs) * attention.heads * partitions *
+                                 static_cast<size_t>(partial_floats(layer.layout));
+    auto [partials, fresh] = partials_.try_emplace(partial_bytes);
+    if (fresh) partials->second = result_.scratch.add(partial_bytes);
+    const auto& stage = add<AttentionStage>(attention, work_for(attention.heads / attention.kv_heads), layer, rotated,
+                                            define(op.out), partials->second, partitions);
+    buffers_.give(rotated);
+    pending_merge_ = &stage;
+    const auto* consumer = next() == nullptr ? nullptr : std::get_if<LinearOp>(next());
+    if (consumer == nullptr || !(consumer->in == op.out)) add<PrepareStage>(begin_preparation(op.out));
+  }
+
+  void lower(const ResidualOp& op) {
+    PendingSum sum{rows(op.x), rows(op.y), {}};
+    if (last_use_[op.x.id] == current_ && uses_[op.x.id] > 0) {
+      moved_ = op.x.id;
+      sum.sum = values_.at(op.out.id) = rows(op.x);
+    } else {
+      sum.sum = define(op.out);
+    }
+    pending_sum_ = sum;
+    const auto* linear = next() == nullptr ? nullptr : std::get_if<LinearOp>(next());
+    const auto* head = next() == nullptr ? nullptr : std::get_if<HeadOp>(next());
+    const bool fused =
+        (linear != nullptr && linear->in == op.out) || (head != nullptr && head->in == op.out && uses_[op.out.id] == 1);
+    if (!fused) add<PrepareStage>(begin_preparation(op.out));
+  }
+
+  void lower(const TapOp& op) {
+    result_.taps.push_back(result_.scratch.add(sizeof(float) * static_cast<size_t>(limits_.tokens) *
+                                               static_cast<size_t>(program_.tap_width())));
+    add<TapStage>(rows(op.in), result_.taps.back());
+  }
+
+  void lower(const HeadOp& op) {
+    const int width = program_.width(op.in);
+    const PackedWeight& vocabulary = weights_.matrix(op.vocabulary);
+    Preparation p = begin_preparation(op.in);
+    p.sum.reset();  // only the gathered rows are summed, and nobody else reads them
+    p.norm_weight = &weights_.vector(op.norm.weight);
+    p.norm_eps = op.norm.eps;
+    p.logit_rows = true;
+    LinearInput in;
+    if (vocabulary.coded()) {
+      p.codes = in.codes = coded_rows(width, limits_.rows);
+    } else {
+      const int64_t stride = padded(width);
+      in.floats = {result_.scratch.add(sizeof(float) * static_cast<size_t>(stride) * limits_.rows), stride, width};
+      p.floats = in.floats;
+    }
+    add<PrepareStage>(p);
+    auto& head = add<HeadStage>(in, vocabulary);
+    const int64_t stride = padded(program_.vocabulary());
+    head.place(result_.scratch.add(sizeof(HeadStage::Best) * static_cast<size_t>(head.chunks()) * limits_.rows),
+               {result_.scratch.add(sizeof(float) * static_cast<size_t>(stride) * limits_.rows), stride,
+                program_.vocabulary()});
+    result_.head = &head;
+    result_.argmax = result_.scratch.add(sizeof(int32_t) * static_cast<size_t>(limits_.rows));
+    add<ArgmaxStage>(head, result_.argmax);
+  }
+
+  const RotaryStage& rotary_for(const Rope& rope) {
+    for (const RotaryStage* known : rotaries_) {
+      if (known->rope().inv_freq == rope.inv_freq && known->rope().magnitude == rope.magnitude) return *known;
+    }
+    const int64_t stride = 2 * padded(static_cast<int64_t>(rope.inv_freq.size()));
+    const Rows table{result_.scratch.add(sizeof(float) * static_cast<size_t>(stride) * limits_.tokens), stride,
+                     static_cast<int>(stride)};
+    rotaries_.push_back(&add<RotaryStage>(rope, table));
+    return *rotaries_.back();
+  }
+
+  const AttentionWork& work_for(int group) {
+    for (const auto& work : result_.works) {
+      if (work->group() == group) return *work;
+    }
+    result_.works.push_back(std::make_unique<AttentionWork>(group));
+    return *result_.works.back();
+  }
+
+  struct PendingSum {
+    Rows in, addend, sum;
+  };
+
+  const Program& program_;
+  const Limits& limits_;
+  const CacheOptions& cache_;
+  WeightStore& weights_;
+  int members_;
+  Lowered result_;
+  RowBuffers buffers_;
+  std::vector<Rows> values_;
+  std::vector<int> uses_;
+  std::vector<size_t> last_use_;
+  size_t current_ = 0;
+  uint32_t moved_ = UINT32_MAX;  // the value whose buffer went on to the result of this op
+  const AttentionStage* pending_merge_ = nullptr;
+  std::optional<PendingSum> pending_sum_;
+  std::optional<CodedRows> ready_codes_;
+  std::optional<Rows> normed_;
+  std::map<int, CodedRows> prepared_codes_, gated_codes_;
+  std::map<size_t, size_t> partials_;
+  std::vector<const RotaryStage*> rotaries_;
+};
+
+}  // namespace
+
+Lowered lower(const Program& program, const Limits& limits, const CacheOptions& cache, WeightStore& weights,
+              int members) {
+  return Lowering(program, limits, cache, weights, members).run();
+}
+
+}  // namespace gristmill::device::cpu

@@ -1,0 +1,148 @@
+#include "device/cpu/packed_weight.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/half.h"
+
+namespace gristmill::device::cpu {
+namespace {
+
+constexpr int kSteps = kGroup / 4;  // a step is the 4 inputs that one 32-bit lane holds
+
+uint16_t* block_scales(std::byte* block, const PackedWeight& form) {
+  const int code_bytes = form.cls == ComputeClass::i4_group ? kGroup / 2 : kGroup;
+  return reinterpret_cast<uint16_t*>(block + code_bytes * form.panel);
+}
+
+void pack_codes(const PackedWeight& form, const uint8_t* codes, int column, std::byte* block) {
+  auto* bytes = reinterpret_cast<uint8_t*>(block);
+  if (form.cls == ComputeClass::i8_group) {
+    for (int step = 0; step < kSteps; ++step)
+      std::memcpy(bytes + (step * form.panel + column) * 4, codes + step * 4, 4);
+    return;
+  }
+  for (int step = 0; step < kSteps / 2; ++step) {
+    for (int i = 0; i < 4; ++i) {
+      const int low = codes[step * 4 + i], high = codes[(step + kSteps / 2) * 4 + i];
+      bytes[(step * form.panel + column) * 4 + i] = static_cast<uint8_t>((low & 0x0f) | (high << 4));
+    }
+  }
+}
+
+void pack_coded(const WeightSource& source, const PackedWeight& form, int64_t first_row, int64_t rows, std::byte* to) {
+  const int64_t groups = form.inputs / kGroup;
+  std::vector<uint8_t> codes(static_cast<size_t>(rows * form.inputs));
+  std::vector<uint16_t> scales(static_cast<size_t>(rows * groups)), mins(form.has_min ? scales.size() : 0);
+  source.read_codes(first_row, rows, {codes.data(), scales.data(), form.has_min ? mins.data() : nullptr});
+  for (int64_t row = 0; row < rows; ++row) {
+    std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_bytes;
+    const int column = static_cast<int>(row % form.panel);
+    for (int64_t group = 0; group < groups; ++group) {
+      std::byte* const block = panel + static_cast<size_t>(group) * form.block_bytes;
+      pack_codes(form, codes.data() + row * form.inputs + group * kGroup, column, block);
+      uint16_t* const table = block_scales(block, form);
+      table[column] = scales[static_cast<size_t>(row * groups + group)];
+      if (form.has_min) table[form.panel + column] = mins[static_cast<size_t>(row * groups + group)];
+    }
+  }
+}
+
+template <class Element>
+void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, bool pairs, std::byte* to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    auto* const panel = reinterpret_cast<Element*>(to + static_cast<size_t>(row / form.panel) * form.panel_bytes);
+    const int64_t column = row % form.panel;
+    const Element* const from = values + row * form.inputs;
+    for (int64_t k = 0; k < form.inputs; ++k) {
+      panel[pairs ? ((k / 2) * form.panel + column) * 2 + k % 2 : k * form.panel + column] = from[k];
+    }
+  }
+}
+
+}  // namespace
+
+PackedWeight packed_form(const WeightSource& source, int coded_panel, bool exact) {
+  const Encoding& encoding = source.encoding();
+  PackedWeight form;
+  form.outputs = source.rows();
+  form.inputs = source.columns();
+  const bool coded = encoding.cls == ComputeClass::i4_group || encoding.cls == ComputeClass::i8_group;
+  if (exact || (coded && (encoding.group != kGroup || form.inputs % kGroup != 0))) {
+    form.cls = ComputeClass::f32;
+  } else {
+    form.cls = encoding.cls;
+  }
+  if (form.coded()) {
+    form.has_min = encoding.has_min;
+    form.zero = form.cls == ComputeClass::i4_group ? static_cast<float>(encoding.zero) : 0.0f;
+    form.panel = coded_panel;
+    const size_t code_bytes = form.cls == ComputeClass::i4_group ? kGroup / 2 : kGroup;
+    form.block_bytes = static_cast<size_t>(coded_panel) * (code_bytes + (form.has_min ? 4 : 2));
+    form.panel_bytes = static_cast<size_t>(form.inputs / kGroup) * form.block_bytes;
+    return form;
+  }
+  const size_t element = form.cls == ComputeClass::f32 ? 4 : 2;
+  const int64_t inputs = form.cls == ComputeClass::bf16 ? (form.inputs + 1) / 2 * 2 : form.inputs;
+  form.panel_bytes = static_cast<size_t>(inputs) * kFloatPanel * element;
+  return form;
+}
+
+void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t first, int64_t count, std::byte* data) {
+  const int64_t first_row = first * form.panel;
+  const int64_t rows = std::min(count * form.panel, form.outputs - first_row);
+  std::byte* const to = data + static_cast<size_t>(first) * form.panel_bytes;
+  std::memset(to, 0, static_cast<size_t>(count) * form.panel_bytes);
+  if (form.coded()) {
+    pack_coded(source, form, first_row, rows, to);
+  } else if (form.cls == ComputeClass::f32) {
+    std::vector<float> values(static_cast<size_t>(rows * form.inputs));
+    source.read_f32(first_row, rows, values.data());
+    pack_floats(form, values.data(), rows, false, to);
+  } else {
+    std::vector<uint16_t> values(static_cast<size_t>(rows * form.inputs));
+    source.read_16(first_row, rows, values.data());
+    pack_floats(form, values.data(), rows, form.cls == ComputeClass::bf16, to);
+  }
+}
+
+void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
+  const std::byte* const panel = weight.panel_data(row / weight.panel);
+  const int column = static_cast<int>(row % weight.panel);
+  if (!weight.coded()) {
+    for (int64_t k = 0; k < weight.inputs; ++k) {
+      const int64_t plain = k * weight.panel + column;
+      switch (weight.cls) {
+        case ComputeClass::f32:
+          out[k] = reinterpret_cast<const float*>(panel)[plain];
+          break;
+        case ComputeClass::f16:
+          out[k] = f16_to_f32(reinterpret_cast<const uint16_t*>(panel)[plain]);
+          break;
+        default:
+          out[k] = bf16_to_f32(reinterpret_cast<const uint16_t*>(panel)[((k / 2) * weight.panel + column) * 2 + k % 2]);
+      }
+    }
+    return;
+  }
+  const bool nibbles = weight.cls == ComputeClass::i4_group;
+  for (int64_t group = 0; group < weight.inputs / kGroup; ++group) {
+    const std::byte* const block = panel + static_cast<size_t>(group) * weight.block_bytes;
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(block);
+    const auto* const scales =
+        reinterpret_cast<const uint16_t*>(block + (nibbles ? kGroup / 2 : kGroup) * weight.panel);
+    const float scale = f16_to_f32(scales[column]);
+    const float min = weight.has_min ? f16_to_f32(scales[weight.panel + column]) : 0.0f;
+    const float offset = std::fma(-weight.zero, scale, min);
+    for (int k = 0; k < kGroup; ++k) {
+      const int step = nibbles ? k / 4 % (kSteps / 2) : k / 4;
+      const uint8_t byte = bytes[(step * weight.panel + column) * 4 + k % 4];
+      const int code = !nibbles ? static_cast<int8_t>(byte) : k < kGroup / 2 ? byte & 0x0f : byte >> 4;
+      out[group * kGroup + k] = std::fma(scale, static_cast<float>(code), offset);
+    }
+  }
+}
+
+}  // namespace gristmill::device::cpu

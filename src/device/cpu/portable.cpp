@@ -1,0 +1,85 @@
+// The kernels in plain C++: the definition of every kernel's arithmetic, and what runs where no other set does.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "device/cpu/attention_kernels.h"
+#include "device/cpu/attention_layout.h"
+#include "device/cpu/float_linear.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/portable_lanes.h"
+#include "device/cpu/row_kernels.h"
+
+namespace gristmill::device::cpu {
+namespace {
+
+int code_at(const PackedWeight& w, const uint8_t* codes, int column, int k) {
+  constexpr int kHalf = kGroup / 2;
+  if (w.cls == ComputeClass::i8_group) return static_cast<int8_t>(codes[(k / 4 * w.panel + column) * 4 + k % 4]);
+  const uint8_t byte = codes[(k % kHalf / 4 * w.panel + column) * 4 + k % 4];
+  return k < kHalf ? byte & 0x0f : byte >> 4;
+}
+
+void coded_linear(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
+                  int64_t y_stride) {
+  const int code_bytes = w.cls == ComputeClass::i4_group ? kGroup / 2 : kGroup;
+  const bool has_offset = w.has_min || w.zero != 0.0f;
+  for (int64_t i = 0; i < panels; ++i, y += w.panel) {
+    for (int r = 0; r < x.rows; ++r) std::fill_n(y + r * y_stride, w.panel, 0.0f);
+    for (int64_t group = 0; group < w.inputs / kGroup; ++group) {
+      const std::byte* const block = w.panel_data(first + i) + static_cast<size_t>(group) * w.block_bytes;
+      const auto* const codes = reinterpret_cast<const uint8_t*>(block);
+      const auto* const table = reinterpret_cast<const uint16_t*>(block + code_bytes * w.panel);
+      for (int column = 0; column < w.panel; ++column) {
+        int column_codes[kGroup];
+        for (int k = 0; k < kGroup; ++k) column_codes[k] = code_at(w, codes, column, k);
+        const float scale = f16_to_f32(table[column]);
+        const float min = w.has_min ? f16_to_f32(table[w.panel + column]) : 0.0f;
+        const float offset = std::fma(-w.zero, scale, min);
+        for (int r = 0; r < x.rows; ++r) {
+          const int8_t* const row = x.codes + (group * x.rows + r) * kGroup;
+          const GroupScale& s = x.scales[group * x.rows + r];
+          int32_t sum = 0;
+          for (int k = 0; k < kGroup; ++k) sum += column_codes[k] * row[k];
+          float acc = y[r * y_stride + column];
+          if (has_offset) acc = std::fma(offset, s.scaled_sum, acc);
+          y[r * y_stride + column] = std::fma(static_cast<float>(sum), scale * s.scale, acc);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const Kernels& portable_kernels() {
+  using V = PortableLanes;
+  static const Kernels kernels{
+      .name = "portable",
+      .coded_panel = 8,
+      .coded_linear = coded_linear,
+      .float_linear = float_linear<V>,
+      .quantize = quantize_row<V>,
+      .rms_norm = rms_norm_row<V>,
+      .add = add_row<V>,
+      .silu_mul = silu_mul_row<V>,
+      .rotate = rotate_row<V>,
+      .argmax = argmax_row<V>,
+      .attend_partition = attend_partition<V, V>,
+      .merge_partitions = merge_partitions<V>,
+      .attend_tile = attend_tile<V, V>,
+  };
+  return kernels;
+}
+
+int tile_queries(int group) {
+  return std::clamp(kTileRows / group, 1, 32);
+}
+
+size_t attention_scratch(const KvLayout& layout, int group) {
+  return TileScratch::bytes(layout, tile_queries(group) * group);
+}
+
+}  // namespace gristmill::device::cpu

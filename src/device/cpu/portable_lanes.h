@@ -1,0 +1,123 @@
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+
+namespace gristmill::device::cpu {
+
+/// Eight float32 lanes in plain C++: the meaning of every operation that the vector classes of the instruction sets
+/// offer. Kernels written over such a class give the same bits with each of them.
+struct PortableLanes {
+  static constexpr int kLanes = 8;
+  static constexpr int kTileRows = 6;  ///< rows of a register tile two vectors wide
+
+  float v[kLanes];
+
+  template <class F>
+  static PortableLanes each(F f) {
+    PortableLanes out;
+    for (int i = 0; i < kLanes; ++i) out.v[i] = f(i);
+    return out;
+  }
+  static PortableLanes all(float x) {
+    return each([&](int) { return x; });
+  }
+  static PortableLanes zero() { return all(0.0f); }
+  static PortableLanes load(const float* p) {
+    return each([&](int i) { return p[i]; });
+  }
+  /// The first `n` lanes, 0 <= n <= kLanes; zeros behind.
+  static PortableLanes load_first(const float* p, int n) {
+    return each([&](int i) { return i < n ? p[i] : 0.0f; });
+  }
+  static void store(float* p, PortableLanes a) { std::memcpy(p, a.v, sizeof(a.v)); }
+  static void store_first(float* p, PortableLanes a, int n) {
+    for (int i = 0; i < n; ++i) p[i] = a.v[i];
+  }
+
+  static PortableLanes add(PortableLanes a, PortableLanes b) {
+    return each([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static PortableLanes sub(PortableLanes a, PortableLanes b) {
+    return each([&](int i) { return a.v[i] - b.v[i]; });
+  }
+  static PortableLanes mul(PortableLanes a, PortableLanes b) {
+    return each([&](int i) { return a.v[i] * b.v[i]; });
+  }
+  static PortableLanes div(PortableLanes a, PortableLanes b) {
+    return each([&](int i) { return a.v[i] / b.v[i]; });
+  }
+  /// a * b + c, rounded once.
+  static PortableLanes fma(PortableLanes a, PortableLanes b, PortableLanes c) {
+    return each([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+  }
+  /// a > b ? a : b, which is b when either is NaN.
+  static PortableLanes max(PortableLanes a, PortableLanes b) {
+    return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static PortableLanes min(PortableLanes a, PortableLanes b) {
+    return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static PortableLanes abs(PortableLanes a) {
+    return each([&](int i) { return std::fabs(a.v[i]); });
+  }
+  /// x where test >= limit, else 0.
+  static PortableLanes keep_from(PortableLanes test, PortableLanes limit, PortableLanes x) {
+    return each([&](int i) { return test.v[i] >= limit.v[i] ? x.v[i] : 0.0f; });
+  }
+  /// The bits of p plus the low bits of t moved into the exponent.
+  static PortableLanes add_exponent(PortableLanes p, PortableLanes t) {
+    return each([&](int i) {
+      return std::bit_cast<float>(std::bit_cast<uint32_t>(p.v[i]) + (std::bit_cast<uint32_t>(t.v[i]) << 23));
+    });
+  }
+  /// Bit i is set where lane i of a equals lane i of b.
+  static uint32_t equal_mask(PortableLanes a, PortableLanes b) {
+    uint32_t mask = 0;
+    for (int i = 0; i < kLanes; ++i) mask |= a.v[i] == b.v[i] ? 1u << i : 0u;
+    return mask;
+  }
+
+  /// Lane i + lane i + 4, then + 2, then + 1.
+  static float tree_sum(PortableLanes a) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) a.v[i] += a.v[i + half];
+    }
+    return a.v[0];
+  }
+  static float tree_max(PortableLanes a) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
+    }
+    return a.v[0];
+  }
+  static float first(PortableLanes a) { return a.v[0]; }
+
+  static PortableLanes f16(const uint16_t* p) {
+    return each([&](int i) { return f16_to_f32(p[i]); });
+  }
+  /// The lower and upper bfloat16 of kLanes 32-bit pairs.
+  static PortableLanes bf16_even(const uint32_t* p) {
+    return each([&](int i) { return std::bit_cast<float>(p[i] << 16); });
+  }
+  static PortableLanes bf16_odd(const uint32_t* p) {
+    return each([&](int i) { return std::bit_cast<float>(p[i] & 0xffff0000u); });
+  }
+
+  /// Codes of 32 values, round(x * inverse) with ties to even, |x * inverse| < 128; returns their sum.
+  static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
+    int32_t sum = 0;
+    for (int i = 0; i < 32; ++i) {
+      // Adding 1.5 * 2^23 leaves no fraction bits: the addition does the rounding.
+      const int32_t code = std::bit_cast<int32_t>(x[i] * inverse + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f);
+      codes[i] = static_cast<int8_t>(code);
+      sum += code;
+    }
+    return sum;
+  }
+};
+
+}  // namespace gristmill::device::cpu

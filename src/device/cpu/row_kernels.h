@@ -1,0 +1,150 @@
+#pragma once
+// Kernels on single rows, written once over a vector class (device/cpu/portable_lanes.h says what its operations mean).
+// Files for an instruction set include this inside their target region, after all other headers.
+#include <cmath>
+#include <cstdint>
+
+#include "device/cpu/kernels.h"
+
+namespace gristmill::device::cpu {
+
+/// 2^x for x <= 127; 0 below -126. x = n + f with |f| <= 1/2; the polynomial is our minimax fit of degree 5 to 2^f with
+/// 2^0 = 1 exactly, relative error 1.6e-7.
+template <class V>
+V exp2_lanes(V x) {
+  const V clamped = V::min(V::max(x, V::all(-127.0f)), V::all(127.0f));
+  const V shifted = V::add(clamped, V::all(0x1.8p23f));
+  const V f = V::sub(clamped, V::sub(shifted, V::all(0x1.8p23f)));
+  V p = V::all(0x1.5bba14p-10f);
+  p = V::fma(p, f, V::all(0x1.3cea88p-7f));
+  p = V::fma(p, f, V::all(0x1.c6b752p-5f));
+  p = V::fma(p, f, V::all(0x1.ebf9bcp-3f));
+  p = V::fma(p, f, V::all(0x1.62e42ap-1f));
+  p = V::fma(p, f, V::all(1.0f));
+  return V::keep_from(x, V::all(-126.0f), V::add_exponent(p, shifted));
+}
+
+template <class V>
+int lanes_left(int64_t left) {
+  return static_cast<int>(left < 0 ? 0 : left < V::kLanes ? left : V::kLanes);
+}
+
+/// Sum of virtual lanes held by `count` vectors (a power of two): halves are added until one vector is left, then
+/// inside it.
+template <class V, int kCount>
+float tree_sum(V (&sums)[kCount]) {
+  for (int half = kCount / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) sums[i] = V::add(sums[i], sums[i + half]);
+  }
+  return V::tree_sum(sums[0]);
+}
+
+template <class V>
+void quantize_row(const float* x, int64_t groups, int8_t* codes, int64_t code_stride, GroupScale* scales,
+                  int64_t scale_stride) {
+  for (int64_t group = 0; group < groups; ++group, x += kGroup, codes += code_stride, scales += scale_stride) {
+    V peak = V::abs(V::load(x));
+    for (int i = V::kLanes; i < kGroup; i += V::kLanes) peak = V::max(peak, V::abs(V::load(x + i)));
+    const float largest = V::tree_max(peak);
+    if (!(largest >= 1e-30f)) {
+      for (int i = 0; i < kGroup; ++i) codes[i] = 0;
+      *scales = {0.0f, 0.0f, 0};
+      continue;
+    }
+    const int32_t sum = V::codes_32(x, 127.0f / largest, codes);
+    const float scale = largest / 127.0f;
+    *scales = {scale, scale * static_cast<float>(sum), sum};
+  }
+}
+
+template <class V>
+void rms_norm_row(const float* x, const float* w, float eps, int64_t n, float* out) {
+  constexpr int kVirtual = 32, kVectors = kVirtual / V::kLanes;
+  V sums[kVectors];
+  for (V& sum : sums) sum = V::zero();
+  int64_t i = 0;
+  for (; i + kVirtual <= n; i += kVirtual) {
+    for (int v = 0; v < kVectors; ++v) {
+      const V a = V::load(x + i + v * V::kLanes);
+      sums[v] = V::fma(a, a, sums[v]);
+    }
+  }
+  for (int v = 0; i < n && v < kVectors; ++v) {
+    const int count = lanes_left<V>(n - i - v * V::kLanes);
+    if (count == 0) break;
+    const V a = V::load_first(x + i + v * V::kLanes, count);
+    sums[v] = V::fma(a, a, sums[v]);
+  }
+  const float mean = tree_sum<V, kVectors>(sums) / static_cast<float>(n);
+  const V factor = V::all(1.0f / std::sqrt(mean + eps));
+  for (i = 0; i + V::kLanes <= n; i += V::kLanes) {
+    V::store(out + i, V::mul(V::mul(V::load(x + i), factor), V::load(w + i)));
+  }
+  if (const int left = lanes_left<V>(n - i); left > 0) {
+    V::store_first(out + i, V::mul(V::mul(V::load_first(x + i, left), factor), V::load_first(w + i, left)), left);
+  }
+}
+
+template <class V>
+void add_row(const float* x, const float* y, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) V::store(out + i, V::add(V::load(x + i), V::load(y + i)));
+  if (const int left = lanes_left<V>(n - i); left > 0) {
+    V::store_first(out + i, V::add(V::load_first(x + i, left), V::load_first(y + i, left)), left);
+  }
+}
+
+template <class V>
+V silu_mul_lanes(V gate, V up) {
+  const V power = exp2_lanes(V::mul(gate, V::all(-0x1.715476p+0f)));  // -log2(e)
+  return V::mul(V::div(gate, V::add(V::all(1.0f), power)), up);
+}
+
+template <class V>
+void silu_mul_row(const float* gate, const float* up, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) V::store(out + i, silu_mul_lanes(V::load(gate + i), V::load(up + i)));
+  if (const int left = lanes_left<V>(n - i); left > 0) {
+    V::store_first(out + i, silu_mul_lanes(V::load_first(gate + i, left), V::load_first(up + i, left)), left);
+  }
+}
+
+template <class V>
+void rotate_row(const float* x, const float* cos, const float* sin, int half, int head_dim, float factor, float* out) {
+  const V scale = V::all(factor);
+  for (int j = 0; j < half; j += V::kLanes) {
+    const int count = lanes_left<V>(half - j);
+    const V a = V::load_first(x + j, count), b = V::load_first(x + half + j, count);
+    const V c = V::load_first(cos + j, count), s = V::load_first(sin + j, count);
+    const V low = V::fma(a, c, V::sub(V::zero(), V::mul(b, s)));
+    const V high = V::fma(b, c, V::mul(a, s));
+    V::store_first(out + j, V::mul(low, scale), count);
+    V::store_first(out + half + j, V::mul(high, scale), count);
+  }
+  for (int j = 2 * half; j < head_dim; j += V::kLanes) {
+    const int count = lanes_left<V>(head_dim - j);
+    V::store_first(out + j, V::mul(V::load_first(x + j, count), scale), count);
+  }
+}
+
+template <class V>
+int64_t argmax_row(const float* x, int64_t n) {
+  int64_t i = 0;
+  float largest = x[0];
+  if (n >= V::kLanes) {
+    V peak = V::load(x);
+    for (i = V::kLanes; i + V::kLanes <= n; i += V::kLanes) peak = V::max(V::load(x + i), peak);
+    largest = V::tree_max(peak);
+  }
+  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  const V wanted = V::all(largest);
+  for (i = 0; i + V::kLanes <= n; i += V::kLanes) {
+    if (const uint32_t mask = V::equal_mask(V::load(x + i), wanted); mask != 0) return i + __builtin_ctz(mask);
+  }
+  for (; i < n; ++i) {
+    if (x[i] == largest) return i;
+  }
+  return 0;  // only NaN
+}
+
+}  // namespace gristmill::device::cpu

@@ -1,0 +1,62 @@
+#pragma once
+// Stages that go over rows: embedding, what comes before a linear, copies.
+#include <optional>
+
+#include "device/cpu/stage.h"
+
+namespace gristmill::device::cpu {
+
+class AttentionStage;
+
+/// Rows of the table by token id.
+class EmbedStage final : public Stage {
+ public:
+  EmbedStage(const PackedWeight& table, Rows out) : table_(table), out_(out) {}
+  uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
+  void run(const Frame& frame, uint32_t item, uint32_t member) const override;
+
+ private:
+  const PackedWeight& table_;
+  Rows out_;
+};
+
+/// What one row goes through before a group of linears reads it, in this order; each part is optional.
+struct Preparation {
+  const AttentionStage* merge = nullptr;  ///< joins the partitions of `in`, the result of this attention
+  Rows in;
+  std::optional<Rows> addend;                 ///< in + addend ...
+  std::optional<Rows> sum;                    ///< ... kept here
+  const float* const* norm_weight = nullptr;  ///< null: no norm; its data is there once the weights are loaded
+  float norm_eps = 0;
+  bool logit_rows = false;         ///< only the rows that go through the head, gathered
+  std::optional<Rows> floats;      ///< the result as float32
+  std::optional<CodedRows> codes;  ///< the result quantized
+};
+
+class PrepareStage final : public Stage {
+ public:
+  explicit PrepareStage(const Preparation& preparation) : p_(preparation) {}
+  uint32_t items(const Frame& frame) const override { return row_items(frame, rows(frame)); }
+  void run(const Frame& frame, uint32_t item, uint32_t member) const override;
+  size_t working_bytes() const override { return static_cast<size_t>(p_.in.stride) * sizeof(float) * 2; }
+
+ private:
+  int rows(const Frame& frame) const {
+    return p_.logit_rows ? static_cast<int>(frame.inputs.logit_rows.size()) : frame.tokens;
+  }
+  Preparation p_;
+};
+
+/// Rows to a tap, [tokens][width] without padding.
+class TapStage final : public Stage {
+ public:
+  TapStage(Rows in, size_t out) : in_(in), out_(out) {}
+  uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
+  void run(const Frame& frame, uint32_t item, uint32_t member) const override;
+
+ private:
+  Rows in_;
+  size_t out_;
+};
+
+}  // namespace gristmill::device::cpu

@@ -1,0 +1,46 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/compute_team.h"
+#include "base/progress.h"
+#include "device/cpu/packed_weight.h"
+#include "device/cpu/region.h"
+#include "device/program.h"
+
+namespace gristmill::device::cpu {
+
+/// The weights of a Program: matrices as panels, vectors as float32, each source once (a tied embedding serves the
+/// embedding and the head). Sizes are known when everything has been asked for; load() allocates and packs.
+class WeightStore {
+ public:
+  WeightStore(std::shared_ptr<const Program> program, int coded_panel, bool exact);
+
+  /// References stay valid as long as the store; the data is there after load(). Throws Error for a rank slice.
+  const PackedWeight& matrix(WeightRef ref);
+  /// A norm weight or bias. Null until load(), hence by address.
+  const float* const& vector(WeightRef ref);
+  size_t bytes() const { return layout_.size(); }
+  void load(ComputeTeam& team, Progress& progress);
+
+ private:
+  struct Entry {
+    const WeightSource* source = nullptr;
+    size_t offset = 0;
+    PackedWeight packed;            // of a matrix
+    const float* floats = nullptr;  // of a vector
+    bool is_matrix = false;
+  };
+  Entry& find(WeightRef ref, bool is_matrix);
+  void pack(const Entry& entry, ComputeTeam& team, Progress& progress);
+
+  std::shared_ptr<const Program> program_;
+  int coded_panel_;
+  bool exact_;
+  Layout layout_;
+  Region region_;
+  std::map<std::pair<const WeightSource*, bool>, std::unique_ptr<Entry>> entries_;
+};
+
+}  // namespace gristmill::device::cpu

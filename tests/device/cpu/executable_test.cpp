@@ -1,0 +1,282 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "device/cpu/isa.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/random_program.h"
+
+namespace gristmill::device::cpu {
+namespace {
+
+constexpr int kBlocks = 4 * 101;  // 101 is prime to the stride of Feeder's tables
+
+struct Configuration {
+  std::string isa;
+  int threads = 1;
+  ActivationMode mode = ActivationMode::int8;
+  DType cache = DType::bf16;
+  int block_size = 16;
+};
+
+/// An Executable of the model, and a way to feed it.
+struct Machine {
+  Machine(const RandomModel& model, const Configuration& setup, int context = 1024) {
+    setenv("GRISTMILL_ISA", setup.isa.c_str(), 1);
+    backend = make_cpu_backend(setup.threads, setup.mode);
+    unsetenv("GRISTMILL_ISA");
+    executable = backend->compile(random_program(model), {700, 8, 700, context}, {setup.cache, setup.block_size});
+    executable->bind({kBlocks, nullptr, nullptr});
+    feeder = std::make_unique<Feeder>(*executable, model.vocabulary, setup.block_size, kBlocks);
+  }
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Executable> executable;
+  std::unique_ptr<Feeder> feeder;
+};
+
+/// The logits of every position of `ids`, given in pieces of `piece` tokens.
+std::vector<std::vector<float>> in_pieces(Machine& machine, const std::vector<int32_t>& ids, size_t piece,
+                                          int table = 0) {
+  std::vector<std::vector<float>> logits;
+  for (size_t first = 0; first < ids.size(); first += piece) {
+    const size_t end = std::min(ids.size(), first + piece);
+    const auto out = machine.feeder->run(
+        {{{ids.begin() + static_cast<std::ptrdiff_t>(first), ids.begin() + static_cast<std::ptrdiff_t>(end)},
+          static_cast<int>(first),
+          table}});
+    logits.insert(logits.end(), out.logits.begin(), out.logits.end());
+  }
+  return logits;
+}
+
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (const Kernels* set : usable_kernels()) names.push_back(set->name);
+  return names;
+}
+
+class EveryIsa : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryIsa, GivesTheSameBitsForAnyChunking) {
+  const RandomModel model;
+  Machine machine(model, {GetParam()});
+  const auto ids = random_ids(80, model.vocabulary, 5);
+  const auto whole = in_pieces(machine, ids, ids.size());
+  for (size_t piece : {1u, 3u, 17u, 64u, 79u}) EXPECT_EQ(in_pieces(machine, ids, piece, 1), whole) << piece;
+}
+
+TEST_P(EveryIsa, GivesTheSameBitsAcrossPartitionsOfTheContext) {
+  RandomModel model;
+  model.layers = 1;
+  Machine machine(model, {GetParam()});
+  const auto ids = random_ids(600, model.vocabulary, 6);
+  const auto whole = in_pieces(machine, ids, ids.size());
+  const auto halves = in_pieces(machine, ids, 300, 1);
+  EXPECT_EQ(halves, whole);
+  // The last tokens one by one on top of the first part of the prompt.
+  machine.feeder->run({{{ids.begin(), ids.begin() + 500}, 0, 2}});
+  for (int i = 500; i < 530; ++i) {
+    const auto out = machine.feeder->run({{{ids[static_cast<size_t>(i)]}, i, 2}});
+    ASSERT_EQ(out.logits[0], whole[static_cast<size_t>(i)]) << i;
+  }
+}
+
+TEST_P(EveryIsa, GivesTheSameBitsAmongNeighbours) {
+  const RandomModel model;
+  Machine machine(model, {GetParam()});
+  const auto a = random_ids(70, model.vocabulary, 7), b = random_ids(33, model.vocabulary, 8);
+  const auto alone_a = in_pieces(machine, a, a.size(), 0), alone_b = in_pieces(machine, b, 1, 1);
+  const auto out = machine.feeder->run({{{a.begin(), a.end()}, 0, 2}, {{b.begin(), b.begin() + 32}, 0, 3}});
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(out.logits[i], alone_a[i]) << i;
+  for (size_t i = 0; i < 32; ++i) ASSERT_EQ(out.logits[a.size() + i], alone_b[i]) << i;
+  const auto mixed = machine.feeder->run({{{b[32]}, 32, 3}, {{a[69]}, 69, 2}, {{a.begin(), a.begin() + 5}, 0, 0}});
+  EXPECT_EQ(mixed.logits[0], alone_b[32]);
+  EXPECT_EQ(mixed.logits[1], alone_a[69]);
+  EXPECT_EQ(mixed.logits[6], alone_a[4]);
+}
+
+TEST_P(EveryIsa, GivesTheSameBitsForAnyNumberOfThreads) {
+  const RandomModel model;
+  const auto ids = random_ids(90, model.vocabulary, 9);
+  std::vector<std::vector<std::vector<float>>> runs;
+  for (int threads : {1, 2, 3}) {
+    Machine machine(model, {GetParam(), threads});
+    runs.push_back(in_pieces(machine, ids, 70));
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+  EXPECT_EQ(runs[0], runs[2]);
+}
+
+TEST_P(EveryIsa, GivesTheBitsOfThePortableKernels) {
+  for (DType cache : {DType::f32, DType::bf16, DType::f16}) {
+    for (int block_size : {8, 16, 64}) {
+      RandomModel model;
+      model.layers = 1;
+      model.head_dim = block_size == 64 ? 40 : 16;
+      Configuration setup{GetParam(), 1, ActivationMode::int8, cache, block_size};
+      Machine machine(model, setup);
+      setup.isa = "portable";
+      Machine portable(model, setup);
+      const auto ids = random_ids(70, model.vocabulary, 10);
+      EXPECT_EQ(in_pieces(machine, ids, 69), in_pieces(portable, ids, 69)) << name_of(cache) << " " << block_size;
+    }
+  }
+}
+
+TEST_P(EveryIsa, BlockSizeDoesNotChangeBits) {
+  RandomModel model;
+  model.layers = 1;
+  const auto ids = random_ids(300, model.vocabulary, 11);
+  std::vector<std::vector<float>> first;
+  for (int block_size : {8, 16, 32, 256}) {
+    Machine machine(model, {GetParam(), 1, ActivationMode::int8, DType::bf16, block_size});
+    const auto logits = in_pieces(machine, ids, 299);
+    if (first.empty()) first = logits;
+    EXPECT_EQ(logits, first) << block_size;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, EveryIsa, testing::ValuesIn(isa_names()), [](const auto& test) { return test.param; });
+
+TEST(CpuExecutable, RunsEveryComputeClassOnSizesThatFillNoPanel) {
+  for (Encoding encoding : {kQ41, kQ40, kQ80, kQ81, kF32, kF16, kBf16}) {
+    RandomModel model;
+    model.layers = 1;
+    model.query = model.key = model.value = model.output = model.gate = model.up = model.down = model.table = encoding;
+    if (encoding.group == 0) {
+      model.hidden = 75;
+      model.ffn = 101;
+      model.head_dim = 22;
+      model.heads = 3;
+      model.kv_heads = 1;
+    }
+    Machine machine(model, {});
+    Machine portable(model, {"portable"});
+    const auto ids = random_ids(20, model.vocabulary, 12);
+    const auto whole = in_pieces(machine, ids, 20);
+    EXPECT_EQ(whole, in_pieces(portable, ids, 20)) << name_of(encoding.cls);
+    EXPECT_EQ(whole, in_pieces(machine, ids, 1, 1)) << name_of(encoding.cls);
+    for (float logit : whole.back()) ASSERT_TRUE(std::isfinite(logit));
+  }
+}
+
+TEST(CpuExecutable, Int8ActivationsStayNearFloat32) {
+  const RandomModel model;
+  Machine int8(model, {}), exact(model, {"", 1, ActivationMode::f32, DType::f32});
+  const auto ids = random_ids(40, model.vocabulary, 13);
+  const auto a = in_pieces(int8, ids, 40), b = in_pieces(exact, ids, 40);
+  double error = 0, power = 0;
+  for (size_t t = 0; t < a.size(); ++t) {
+    for (size_t i = 0; i < a[t].size(); ++i) {
+      error += (a[t][i] - b[t][i]) * (a[t][i] - b[t][i]);
+      power += b[t][i] * b[t][i];
+    }
+  }
+  EXPECT_GT(power, 0);
+  EXPECT_LT(error / power, 1e-3);
+}
+
+TEST(CpuExecutable, Float32ModeFollowsTheReferenceBackEnd) {
+  for (const bool tied : {true, false}) {
+    RandomModel model;
+    model.tied = tied;
+    model.rope = tied;
+    Machine exact(model, {"", 2, ActivationMode::f32, DType::f32});
+    const auto reference =
+        make_reference_backend()->compile(random_program(model), {700, 8, 700, 1024}, {DType::f32, 16});
+    reference->bind({kBlocks, nullptr, nullptr});
+    Feeder feeder(*reference, model.vocabulary, 16, kBlocks);
+    const auto ids = random_ids(330, model.vocabulary, 18);
+    const auto a = exact.feeder->run({{ids, 0, 0}}), b = feeder.run({{ids, 0, 0}});
+    for (size_t t = 0; t < ids.size(); ++t) {
+      for (size_t i = 0; i < a.logits[t].size(); ++i) ASSERT_NEAR(a.logits[t][i], b.logits[t][i], 2e-4) << t;
+    }
+  }
+}
+
+TEST(CpuExecutable, ArgmaxIsTheFirstMaximumAndLogitsComeOnlyWhereWanted) {
+  const RandomModel model;
+  Machine machine(model, {"", 2});
+  const auto ids = random_ids(9, model.vocabulary, 14);
+  const auto wanted = machine.feeder->run({{ids, 0, 0, true}});
+  const auto unwanted = machine.feeder->run({{ids, 0, 1, false}});
+  EXPECT_EQ(wanted.argmax, unwanted.argmax);
+  for (size_t r = 0; r < ids.size(); ++r) {
+    EXPECT_TRUE(unwanted.logits[r].empty());
+    const auto& logits = wanted.logits[r];
+    EXPECT_EQ(wanted.argmax[r], std::max_element(logits.begin(), logits.end()) - logits.begin());
+  }
+}
+
+TEST(CpuExecutable, TapsShowTheRowsAndChangeNothing) {
+  RandomModel model;
+  Machine plain(model, {});
+  model.taps = true;
+  Machine tapped(model, {});
+  const auto ids = random_ids(12, model.vocabulary, 15);
+  const auto a = plain.feeder->run({{ids, 0, 0}}), b = tapped.feeder->run({{ids, 0, 0}});
+  EXPECT_EQ(a.logits, b.logits);
+  ASSERT_EQ(b.taps.size(), 3u);
+  std::vector<float> row(static_cast<size_t>(model.hidden));
+  const RandomWeight table("table", model.vocabulary, model.hidden, model.table, 1);
+  table.read_f32(ids[4], 1, row.data());
+  EXPECT_EQ(std::vector<float>(b.taps[0].begin() + 4 * model.hidden, b.taps[0].begin() + 5 * model.hidden), row);
+  EXPECT_NE(b.taps[1], b.taps[2]);
+}
+
+TEST(CpuExecutable, CopiesBlocks) {
+  const RandomModel model;
+  Machine machine(model, {});
+  const auto ids = random_ids(40, model.vocabulary, 16);
+  const auto whole = in_pieces(machine, ids, 40, 0);
+  machine.feeder->run({{{ids.begin(), ids.begin() + 39}, 0, 0}});
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  for (int i = 0; i < 3; ++i) pairs.emplace_back((i * 7 + 3) % 101, 101 + (i * 7 + 3) % 101);
+  machine.executable->copy_blocks(pairs);
+  EXPECT_EQ(machine.feeder->run({{{ids[39]}, 39, 1}}).logits[0], whole[39]);
+  const std::pair<int32_t, int32_t> outside{0, kBlocks};
+  EXPECT_THROW(machine.executable->copy_blocks({&outside, 1}), StepError);
+}
+
+TEST(CpuExecutable, BadInputsFailTheStepAndNothingElse) {
+  const RandomModel model;
+  Machine machine(model, {});
+  const auto ids = random_ids(4, model.vocabulary, 17);
+  const auto good = machine.feeder->run({{ids, 0, 0}});
+  const std::vector<int32_t> blocks{0, 1}, row{3}, outside{kBlocks};
+  const std::vector<uint8_t> want{1};
+  const std::vector<int32_t> bad_ids{1, 2, 3, model.vocabulary};
+  const auto fails = [&](std::span<const int32_t> tokens, SequenceStep sequence, std::span<const int32_t> rows) {
+    const std::vector<SequenceStep> sequences{sequence};
+    EXPECT_THROW(machine.executable->wait(machine.executable->launch({}, {tokens, sequences, rows, want})), StepError);
+  };
+  fails(bad_ids, {0, 4, 0, blocks}, row);
+  fails(ids, {0, 3, 0, blocks}, row);
+  fails(ids, {1, 4, 0, blocks}, row);
+  fails(ids, {0, 4, 1021, blocks}, row);
+  fails(ids, {0, 4, 40, blocks}, row);
+  fails(ids, {0, 4, 0, outside}, row);
+  const std::vector<int32_t> far{4};
+  fails(ids, {0, 4, 0, blocks}, far);
+  EXPECT_EQ(machine.feeder->run({{ids, 0, 0}}).logits, good.logits);
+}
+
+TEST(CpuExecutable, NamesWhatItCannotRun) {
+  EXPECT_THROW(make_cpu_backend(0, ActivationMode::int8), Error);
+  auto backend = make_cpu_backend(1, ActivationMode::int8);
+  const auto program = random_program({});
+  EXPECT_THROW(backend->compile(program, {1, 1, 1, 16}, {DType::i8, 16}), Error);
+  EXPECT_THROW(backend->compile(program, {1, 1, 1, 16}, {DType::bf16, 12}), Error);
+  EXPECT_THROW(backend->compile(program, {0, 1, 1, 16}, {DType::bf16, 16}), Error);
+  setenv("GRISTMILL_ISA", "mmx", 1);
+  try {
+    make_cpu_backend(1, ActivationMode::int8);
+    ADD_FAILURE() << "mmx was accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("portable"), std::string::npos) << error.what();
+  }
+  unsetenv("GRISTMILL_ISA");
+}
+
+}  // namespace
+}  // namespace gristmill::device::cpu
