@@ -173,7 +173,8 @@ class Feeder {
       }
     }
     const StepInputs inputs{ids, sequences, rows, want};
-    const StepResult& result = executable_.wait(executable_.launch({}, inputs));
+    const StepResult& result = executable_.wait(executable_.launch(
+        {static_cast<int>(ids.size()), static_cast<int>(parts.size()), static_cast<int>(rows.size()), false}, inputs));
     Output out;
     for (size_t r = 0; r < rows.size(); ++r) {
       out.logits.emplace_back();
