@@ -1,20 +1,40 @@
 #pragma once
 #include <boost/json/fwd.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 namespace gristmill::text {
 
+/// How a message's list of content parts reaches the template.
+enum class ContentFormat : uint8_t {
+  automatic,  ///< as the template can take it, found out by rendering a probe
+  string,     ///< one string: the parts' texts joined by newlines
+  openai,     ///< the list of {"type": "text", "text": ...}
+};
+
 /// A model's chat template, parsed once. Thread safe.
+///
+/// What the template sees: `messages`, `bos_token`, `eos_token`, `tools` and `documents` (none unless given),
+/// `add_generation_prompt` (false unless given), and everything in `kwargs`. Of each message: null fields and an empty
+/// `tool_calls` are left out, missing or null `content` is "", the arguments of tool calls are objects, and reasoning
+/// is there under both of its names, `reasoning` and `reasoning_content`.
 class ChatTemplate {
  public:
   /// Throws Error with line and column of a mistake in `source`.
-  ChatTemplate(std::string source, std::string bos_token, std::string eos_token);
+  ChatTemplate(std::string source, std::string bos_token, std::string eos_token,
+               ContentFormat format = ContentFormat::automatic);
   ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
   /// `messages` is the request's array, `kwargs` the other variables (tools, add_generation_prompt, enable_thinking,
-  /// ...). Throws RequestError when the template raises or hits a limit.
+  /// ...). Throws RequestError("messages", ...) when a message is malformed, or when the template raises or hits a
+  /// limit.
   std::string render(const boost::json::array& messages, const boost::json::object& kwargs) const;
+
+  /// Whether lists of content parts are passed on as lists.
+  bool takes_content_lists() const;
 
  private:
   struct Impl;

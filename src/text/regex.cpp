@@ -10,7 +10,7 @@ namespace {
 
 // A match of the known patterns takes a handful of steps per character it looks at; the limit stops patterns that
 // explode on hostile text.
-constexpr uint32_t match_limit = 200'000'000;
+constexpr uint32_t match_limit = 50'000'000;
 constexpr uint32_t heap_limit_kib = 256 * 1024;
 constexpr size_t jit_stack_start = 32 * 1024;
 constexpr size_t jit_stack_limit = 4 * 1024 * 1024;

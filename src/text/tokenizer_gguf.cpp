@@ -12,7 +12,7 @@ namespace {
 using weights::GgufFile;
 
 Error problem(const GgufFile& file, std::string_view key, const std::string& what) {
-  return Error(cat(file.path(), ": ", key, ": ", what));
+  return Error(cat(file.path(), ": key \"", key, "\": ", what));
 }
 
 std::vector<TokenKind> read_kinds(const GgufFile& file, size_t tokens) {

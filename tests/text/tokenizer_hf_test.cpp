@@ -44,8 +44,7 @@ TEST_P(PublishedTokenizer, EncodesAndDecodesAsTheReferenceDoes) {
     const std::vector<int32_t> with_special = ids_of(item.at("ids_with_special"));
     ASSERT_EQ(tokenizer->encode(text, false, true), ids) << name << " case " << count << ": " << text;
     ASSERT_EQ(tokenizer->encode(text, true, true), with_special) << name << " case " << count;
-    ASSERT_EQ(tokenizer->decode(ids, false), std::string(item.at("decoded").as_string()))
-        << name << " case " << count;
+    ASSERT_EQ(tokenizer->decode(ids, false), std::string(item.at("decoded").as_string())) << name << " case " << count;
     ASSERT_EQ(tokenizer->decode(ids, true), std::string(item.at("decoded_skip_special").as_string()))
         << name << " case " << count;
   }
