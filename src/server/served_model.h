@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/serve_config.h"
 #include "text/tokenizer.h"
 
 namespace gristmill::server {
@@ -41,18 +42,7 @@ struct ServedModel {
   bool answers_to(const std::string& name) const;
 };
 
-/// What the operator allows and wants of answers.
-struct ApiPolicy {
-  int64_t max_logprobs = 20;  ///< -1: no limit
-  bool return_tokens_as_token_ids = false;
-  std::string response_role = "assistant";
-  bool trust_request_chat_template = false;
-  bool exclude_tools_when_tool_choice_none = false;
-  bool prompt_tokens_details = false;
-  bool force_include_usage = false;
-  bool strict_vllm = false;
-  int32_t stream_interval = 1;
-};
+using config::ApiPolicy;
 
 /// Which form of content a template can print, found by rendering a probe in both; templates that print both get
 /// strings.

@@ -55,6 +55,9 @@ struct Job {
 Job prepare_chat(const ChatRequest& request, const ServedModel& model, const ApiPolicy& policy);
 Job prepare_completion(const CompletionRequest& request, const ServedModel& model, const ApiPolicy& policy);
 
+/// A request may name the model or not; any other name is ApiError 404.
+void check_model_name(const std::optional<std::string>& name, const ServedModel& model);
+
 /// The chat's prompt text; `messages` are converted already.
 std::string render_chat(const ChatRequest& request, boost::json::array messages, const ServedModel& model,
                         const ApiPolicy& policy);

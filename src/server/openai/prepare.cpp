@@ -13,11 +13,6 @@ namespace {
 /// A mark no template prints by itself: where it lands in the rendered text, the final message's text ends.
 constexpr std::string_view end_mark = "\xEE\x80\x80gristmill-end-of-message\xEE\x80\x81";
 
-void check_model(const std::optional<std::string>& name, const ServedModel& model) {
-  if (!name || name->empty() || model.answers_to(*name)) return;
-  throw ApiError(404, "NotFoundError", cat("The model `", shorten(*name), "` does not exist."), "model");
-}
-
 /// The number of alternatives to ask the engine for.
 int32_t logprob_count(const std::optional<int64_t>& asked, const char* kind, const char* field,
                       const ServedModel& model, const ApiPolicy& policy) {
@@ -205,6 +200,11 @@ std::vector<int32_t> encode(const std::string& text, bool add_special, const cha
 
 }  // namespace
 
+void check_model_name(const std::optional<std::string>& name, const ServedModel& model) {
+  if (!name || name->empty() || model.answers_to(*name)) return;
+  throw ApiError(404, "NotFoundError", cat("The model `", shorten(*name), "` does not exist."), "model");
+}
+
 std::string render_chat(const ChatRequest& request, json::array messages, const ServedModel& model,
                         const ApiPolicy& policy) {
   RenderChat own;
@@ -254,7 +254,7 @@ std::string render_chat(const ChatRequest& request, json::array messages, const 
 
 Job prepare_chat(const ChatRequest& request, const ServedModel& model, const ApiPolicy& policy) {
   const CommonFields& fields = request.common;
-  check_model(fields.model, model);
+  check_model_name(fields.model, model);
   Job job;
   job.chat = true;
   fill_answer(fields, model, policy, job);
@@ -279,7 +279,7 @@ Job prepare_chat(const ChatRequest& request, const ServedModel& model, const Api
 
 Job prepare_completion(const CompletionRequest& request, const ServedModel& model, const ApiPolicy& policy) {
   const CommonFields& fields = request.common;
-  check_model(fields.model, model);
+  check_model_name(fields.model, model);
   Job job;
   fill_answer(fields, model, policy, job);
   job.no_output = fields.max_tokens == 0;

@@ -1,0 +1,156 @@
+#include "server/metrics/serving_metrics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace gristmill::server {
+namespace {
+
+const std::vector<double> first_token_buckets = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                                 1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+const std::vector<double> inter_token_buckets = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                                 .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+const std::vector<double> latency_buckets = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                             30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+const std::vector<double> iteration_buckets = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+
+}  // namespace
+
+double ServingMetrics::Carried::take(double total) {
+  if (total < last) base += last;
+  const double before = base + last;
+  if (total < last) last = 0;
+  last = total;
+  if (counter) counter->set(base + last);
+  return base + last - before;
+}
+
+ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name, const engine::EngineInfo& info,
+                               const engine::EngineConfig& config) {
+  const Labels labels = {{"model_name", model_name}, {"engine", "0"}};
+  const auto with = [&](const char* name, const char* value) {
+    Labels more = labels;
+    more.emplace_back(name, value);
+    return more;
+  };
+  const auto histogram = [&](const char* name, const char* help, const std::vector<double>& bounds) {
+    return &registry.histogram(name, help, labels, bounds);
+  };
+  running_ = &registry.gauge("vllm:num_requests_running", "Requests in model execution batches.", labels);
+  waiting_ = &registry.gauge("vllm:num_requests_waiting", "Requests waiting to be processed.", labels);
+  for (const char* state : {"awake", "weights_offloaded", "discard_all"}) {
+    registry.gauge("vllm:engine_sleep_state", "Engine sleep state: 1 for the one it is in.", with("sleep_state", state))
+        .set(std::string_view(state) == "awake" ? 1 : 0);
+  }
+  cache_usage_ = &registry.gauge("vllm:kv_cache_usage_perc", "KV-cache usage; 1 means full.", labels);
+  prefix_queries_.counter = &registry.counter("vllm:prefix_cache_queries", "Prefix cache lookups, in tokens.", labels);
+  prefix_hits_.counter = &registry.counter("vllm:prefix_cache_hits", "Prefix cache hits, in tokens.", labels);
+  registry.counter("vllm:external_prefix_cache_queries", "External prefix cache lookups, in tokens.", labels);
+  registry.counter("vllm:external_prefix_cache_hits", "External prefix cache hits, in tokens.", labels);
+  registry.counter("vllm:mm_cache_queries", "Multi-modal cache lookups, in items.", labels);
+  registry.counter("vllm:mm_cache_hits", "Multi-modal cache hits, in items.", labels);
+  preemptions_.counter = &registry.counter("vllm:num_preemptions", "Preemptions.", labels);
+  prompt_tokens_ = &registry.counter("vllm:prompt_tokens", "Prefill tokens processed.", labels);
+  const char* const by_source = "vllm:prompt_tokens_by_source";
+  const char* const by_source_help = "Prompt tokens by where their keys and values came from.";
+  computed_source_ = &registry.counter(by_source, by_source_help, with("source", "local_compute"));
+  cached_source_ = &registry.counter(by_source, by_source_help, with("source", "local_cache_hit"));
+  registry.counter(by_source, by_source_help, with("source", "external_kv_transfer"));
+  prompt_tokens_cached_ = &registry.counter("vllm:prompt_tokens_cached", "Prompt tokens found in a cache.", labels);
+  registry.counter("vllm:prompt_tokens_recomputed", "Cached prompt tokens that were computed again.", labels);
+  generation_tokens_ = &registry.counter("vllm:generation_tokens", "Generation tokens processed.", labels);
+  for (const char* reason : {"stop", "length", "abort", "error", "repetition"}) {
+    success_[reason] =
+        &registry.counter("vllm:request_success", "Requests that ended, by reason.", with("finished_reason", reason));
+  }
+  const std::vector<double> lengths = buckets_1_2_5(info.max_model_len);
+  request_prompt_ = histogram("vllm:request_prompt_tokens", "Prefill tokens of a request.", lengths);
+  request_generation_ = histogram("vllm:request_generation_tokens", "Generation tokens of a request.", lengths);
+  request_max_generation_ =
+      histogram("vllm:request_max_num_generation_tokens", "Most generation tokens of a request's choices.", lengths);
+  request_max_tokens_ = histogram("vllm:request_params_max_tokens", "max_tokens of a request.", lengths);
+  prefill_computed_ =
+      histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, without cached ones.", lengths);
+  request_n_ = histogram("vllm:request_params_n", "n of a request.", {1, 2, 5, 10, 20});
+  iteration_tokens_ =
+      histogram("vllm:iteration_tokens_total",
+                "Tokens per engine step; steps between two looks at the engine share their mean.", iteration_buckets);
+  first_token_ = histogram("vllm:time_to_first_token_seconds", "Time to first token.", first_token_buckets);
+  inter_token_ = histogram("vllm:inter_token_latency_seconds", "Time between tokens.", inter_token_buckets);
+  per_token_ = histogram("vllm:request_time_per_output_token_seconds", "A request's mean time per output token.",
+                         inter_token_buckets);
+  per_token_alias_ = histogram("vllm:time_per_output_token_seconds", "Former name of inter_token_latency_seconds.",
+                               inter_token_buckets);
+  e2e_ = histogram("vllm:e2e_request_latency_seconds", "Time from arrival to the last token.", latency_buckets);
+  decode_ = histogram("vllm:request_decode_time_seconds", "Time from the first token to the last.", latency_buckets);
+  registry
+      .gauge("vllm:cache_config_info", "The cache's configuration.",
+             {{"block_size", cat(info.block_size)},
+              {"cache_dtype", name_of(config.cache_dtype)},
+              {"enable_prefix_caching", config.prefix_caching ? "True" : "False"},
+              {"engine", "0"},
+              {"gpu_memory_utilization", cat(config.memory_utilization)},
+              {"kv_cache_memory_bytes", config.cache_bytes > 0 ? cat(config.cache_bytes) : "None"},
+              {"num_gpu_blocks", cat(info.num_blocks)},
+              {"num_gpu_blocks_override", config.num_blocks_override > 0 ? cat(config.num_blocks_override) : "None"}})
+      .set(1);
+}
+
+void ServingMetrics::first_output(int64_t prompt_tokens, int64_t cached_tokens, double seconds_since_arrival) {
+  prompt_tokens_->add(static_cast<double>(prompt_tokens));
+  prompt_tokens_cached_->add(static_cast<double>(cached_tokens));
+  computed_source_->add(static_cast<double>(prompt_tokens - cached_tokens));
+  cached_source_->add(static_cast<double>(cached_tokens));
+  first_token_->observe(seconds_since_arrival);
+  recent_.emplace_back(static_cast<double>(prompt_tokens), static_cast<double>(cached_tokens));
+  recent_prompt_ += recent_.back().first;
+  recent_cached_ += recent_.back().second;
+  if (recent_.size() > 1000) {
+    recent_prompt_ -= recent_.front().first;
+    recent_cached_ -= recent_.front().second;
+    recent_.pop_front();
+  }
+}
+
+void ServingMetrics::more_output(double seconds_since_last) {
+  inter_token_->observe(seconds_since_last);
+  per_token_alias_->observe(seconds_since_last);
+}
+
+void ServingMetrics::finished(const FinishedChoice& choice) {
+  const auto found = success_.find(choice.reason);
+  if (found != success_.end()) found->second->add();
+  e2e_->observe(choice.end - choice.arrival);
+  request_prompt_->observe(static_cast<double>(choice.prompt_tokens));
+  request_generation_->observe(static_cast<double>(choice.generated_tokens));
+  request_max_tokens_->observe(static_cast<double>(choice.max_tokens));
+  if (choice.first_token <= 0) return;
+  prefill_computed_->observe(static_cast<double>(choice.prompt_tokens - choice.cached_tokens));
+  const double decoding = choice.last_token - choice.first_token;
+  decode_->observe(decoding);
+  if (choice.generated_tokens > 1) per_token_->observe(decoding / static_cast<double>(choice.generated_tokens - 1));
+}
+
+void ServingMetrics::request_over(int32_t n, int64_t most_generated) {
+  request_n_->observe(n);
+  request_max_generation_->observe(static_cast<double>(most_generated));
+}
+
+void ServingMetrics::take(const engine::EngineStats& stats) {
+  running_->set(stats.running);
+  waiting_->set(stats.waiting);
+  cache_usage_->set(stats.total_blocks > 0 ? static_cast<double>(stats.total_blocks - stats.free_blocks) /
+                                                 static_cast<double>(stats.total_blocks)
+                                           : 0);
+  preemptions_.take(static_cast<double>(stats.preemptions));
+  prefix_queries_.take(static_cast<double>(stats.prefix_queries));
+  prefix_hits_.take(static_cast<double>(stats.prefix_hits));
+  const double steps = steps_.take(static_cast<double>(stats.steps));
+  const double tokens =
+      step_tokens_.take(static_cast<double>(stats.prompt_tokens - stats.cached_prompt_tokens + stats.generated_tokens));
+  if (steps > 0) iteration_tokens_->observe(tokens / steps, static_cast<uint64_t>(steps));
+}
+
+}  // namespace gristmill::server
