@@ -58,10 +58,16 @@ BlockHash sha256(std::span<const uint8_t> bytes) {
   return hash;
 }
 
-BlockHash root_hash(std::string_view salt) {
-  constexpr std::string_view tag = "gristmill block chain, salt:";
-  std::vector<uint8_t> bytes(tag.begin(), tag.end());
-  bytes.insert(bytes.end(), salt.begin(), salt.end());
+BlockHash root_hash(std::span<const KeyPart> parts) {
+  constexpr std::string_view name = "gristmill block chain 1";
+  std::vector<uint8_t> bytes(name.begin(), name.end());
+  for (const KeyPart& part : parts) {
+    if (part.text.empty()) continue;
+    bytes.push_back(static_cast<uint8_t>(part.source));
+    const uint64_t length = part.text.size();
+    for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<uint8_t>(length >> shift));
+    bytes.insert(bytes.end(), part.text.begin(), part.text.end());
+  }
   return sha256(bytes);
 }
 

@@ -20,8 +20,17 @@ struct BlockHashKey {
   }
 };
 
-/// The parent of a sequence's first block. Tokens computed under different salts never share blocks.
-BlockHash root_hash(std::string_view salt);
+/// What else than tokens decides the K/V of a sequence. Every source has its own tag and length in the hash, so none
+/// can pass for another.
+enum class KeySource : uint8_t { salt = 1, adapter = 2, media = 3 };
+struct KeyPart {
+  KeySource source;
+  std::string_view text;
+};
+
+/// The parent of a sequence's first block; empty parts count as absent. Sequences with different parts never share
+/// blocks.
+BlockHash root_hash(std::span<const KeyPart> parts);
 
 BlockHash block_hash(const BlockHash& parent, std::span<const int32_t> tokens);
 

@@ -78,7 +78,8 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
     : config_(config),
       program_(std::move(loaded.program)),
       backend_(std::move(loaded.owned_backend)),
-      sampler_(program_->vocabulary()) {
+      sampler_(program_->vocabulary(), config.logprobs_mode),
+      trace_(config.trace_path) {
   const double started = seconds_now();
   if (config_.max_model_len > loaded.trained_len) {
     throw Error(cat("User-specified max_model_len (", config_.max_model_len,
@@ -105,6 +106,8 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
   limits.max_num_batched_tokens = batched;
   limits.long_prefill_token_threshold = config_.long_prefill_token_threshold;
   limits.mixed_prefill_tokens = config_.mixed_prefill_tokens;
+  limits.max_num_partial_prefills = config_.max_num_partial_prefills;
+  limits.max_long_partial_prefills = config_.max_long_partial_prefills;
   limits.chunked_prefill = config_.chunked_prefill;
   limits.policy = config_.policy;
 
@@ -227,19 +230,33 @@ void Engine::step(std::vector<EngineOutput>& outputs) {
   scheduler_->prune(next_);
   StepPlan plan = std::move(next_);
   next_ = {};
-  if (plan.empty()) plan = scheduler_->plan();
+  if (plan.empty()) {
+    const StepTrace::Span span(trace_, "plan", stats_.steps);
+    plan = scheduler_->plan();
+  }
   if (!plan.empty()) {
-    bind(plan);
+    {
+      const StepTrace::Span span(trace_, "bind", stats_.steps);
+      bind(plan);
+    }
     const double launched = seconds_now();
     try {
       const device::StepShape shape{plan.tokens, static_cast<int>(plan.entries.size()),
                                     static_cast<int>(logit_rows_.size()),
                                     plan.tokens == static_cast<int32_t>(plan.entries.size())};
-      const device::Ticket ticket = executable_->launch(shape, {ids_, sequences_, logit_rows_, want_logits_});
-      if (config_.async_scheduling) next_ = scheduler_->plan();
-      const device::StepResult& result = executable_->wait(ticket);
+      const device::StepResult* result = nullptr;
+      {
+        const StepTrace::Span launch(trace_, "launch", stats_.steps);
+        const device::Ticket ticket = executable_->launch(shape, {ids_, sequences_, logit_rows_, want_logits_});
+        if (config_.async_scheduling) {
+          const StepTrace::Span planning(trace_, "plan", stats_.steps + 1);
+          next_ = scheduler_->plan();
+        }
+        result = &executable_->wait(ticket);
+      }
       stats_.forward_seconds += seconds_now() - launched;
-      commit(plan, result);
+      const StepTrace::Span span(trace_, "commit", stats_.steps);
+      commit(plan, *result);
     } catch (const device::StepError& error) {
       fail_step(plan, error.what());
     }
@@ -316,8 +333,16 @@ void Engine::append_token(Sequence& s, const PlanEntry& entry, const device::Ste
   }
   OutputToken token;
   if (want_logits_[row] != 0) {
-    Sampled sampled = sampler_.sample({result.logits[row], static_cast<size_t>(info_.vocabulary)}, s.sample_context());
-    token = {sampled.token, sampled.sampled, std::move(sampled.top)};
+    try {
+      Sampled sampled =
+          sampler_.sample({result.logits[row], static_cast<size_t>(info_.vocabulary)}, s.sample_context());
+      token = {sampled.token, sampled.sampled, std::move(sampled.top)};
+    } catch (const RequestError& error) {
+      scheduler_->commit(entry, nullptr);
+      emit(s, nullptr, FinishReason::error, -1);
+      outputs_.back().error = error.what();
+      return;
+    }
   } else {
     token.token = result.argmax[row];
   }

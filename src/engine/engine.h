@@ -9,6 +9,7 @@
 #include "engine/memory_plan.h"
 #include "engine/messages.h"
 #include "engine/scheduler.h"
+#include "engine/step_trace.h"
 #include "sample/sampler.h"
 
 namespace gristmill::engine {
@@ -59,6 +60,7 @@ class Engine {
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<Scheduler> scheduler_;
   Sampler sampler_;
+  StepTrace trace_;
   EngineStats stats_;
   StepPlan next_;  ///< planned while the last step ran
   std::vector<RequestId> aborting_;

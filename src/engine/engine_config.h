@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "sample/sampling_params.h"
 
 namespace gristmill::engine {
 
@@ -19,7 +20,9 @@ struct EngineConfig {
   int32_t max_num_seqs = 0;            ///< 0: 128
   int32_t max_num_batched_tokens = 0;  ///< 0: 2048
   int32_t long_prefill_token_threshold = 0;
-  int32_t mixed_prefill_tokens = 256;  ///< most prompt tokens in a step that also decodes; 0: no limit
+  int32_t max_num_partial_prefills = 1;   ///< prompts that may be half computed at a time
+  int32_t max_long_partial_prefills = 1;  ///< of those, prompts longer than long_prefill_token_threshold
+  int32_t mixed_prefill_tokens = 256;     ///< most prompt tokens in a step that also decodes; 0: no limit
   int32_t block_size = 16;
   DType cache_dtype = DType::bf16;
   int64_t cache_bytes = 0;          ///< --kv-cache-memory-bytes; 0: from memory_utilization
@@ -29,8 +32,10 @@ struct EngineConfig {
   bool chunked_prefill = true;
   bool async_scheduling = true;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
+  LogprobsMode logprobs_mode = LogprobsMode::raw_logprobs;
   int64_t seed = 0;
   double watchdog_seconds = 10;  ///< a step may take this long before the front restarts the engine
+  std::string trace_path;        ///< a Chrome trace of the steps is written there; empty: none
 };
 
 }  // namespace gristmill::engine

@@ -8,7 +8,8 @@ namespace gristmill::engine {
 const BlockHash& KvCacheManager::hash_of(Sequence& sequence, size_t block) const {
   while (sequence.hashes.size() <= block) {
     const size_t next = sequence.hashes.size();
-    const BlockHash parent = next == 0 ? root_hash(sequence.request->cache_salt) : sequence.hashes[next - 1];
+    const KeyPart salt{KeySource::salt, sequence.request->cache_salt};
+    const BlockHash parent = next == 0 ? root_hash({&salt, 1}) : sequence.hashes[next - 1];
     sequence.hashes.push_back(block_hash(
         parent,
         std::span(sequence.tokens).subspan(next * static_cast<size_t>(block_size_), static_cast<size_t>(block_size_))));

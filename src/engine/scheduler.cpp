@@ -46,6 +46,21 @@ bool Scheduler::will_end(const Sequence& s) const {
                              s.size() + s.in_flight >= limits_.max_model_len);
 }
 
+// Whether the prompt of a sequence about to be admitted may be computed in parts now.
+bool Scheduler::may_be_partial(const Sequence& s) const {
+  if (!limits_.chunked_prefill) return s.reports_prompt();
+  const int32_t threshold = limits_.long_prefill_token_threshold;
+  const auto is_long = [&](const Sequence& one) { return threshold > 0 && one.size() > threshold; };
+  int32_t partial = 0, long_partial = 0;
+  for (const Sequence* one : running_) {
+    if (one->size() + one->in_flight - one->computed <= 1) continue;
+    ++partial;
+    long_partial += is_long(*one) ? 1 : 0;
+  }
+  return partial < limits_.max_num_partial_prefills &&
+         (!is_long(s) || long_partial < limits_.max_long_partial_prefills);
+}
+
 // How many tokens of `s` the step may take; 0 when none.
 int32_t Scheduler::share_of(const Sequence& s, const Budget& budget) const {
   const int32_t missing = s.size() + s.in_flight - s.computed;
@@ -127,8 +142,7 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
     cache_.take_prefix(s);
     const int32_t count = share_of(s, budget);
     const bool whole = s.computed + count == s.size();
-    if (count == 0 || (!limits_.chunked_prefill && !whole && !s.reports_prompt()) ||
-        !cache_.reserve(s, s.computed + count)) {
+    if (count == 0 || (!whole && !may_be_partial(s)) || !cache_.reserve(s, s.computed + count)) {
       cache_.release(s);
       s.computed = 0;
       break;  // first come, first served: nobody overtakes

@@ -31,6 +31,8 @@ struct SchedulerLimits {
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
   int32_t long_prefill_token_threshold = 0;  ///< most tokens of one sequence in a step; 0: no limit
+  int32_t max_num_partial_prefills = 1;      ///< prompts that may be half computed at a time
+  int32_t max_long_partial_prefills = 1;     ///< of those, prompts longer than long_prefill_token_threshold
   int32_t mixed_prefill_tokens = 0;          ///< most prompt tokens in a step that also decodes; 0: no limit
   int32_t prompt_logprob_tokens = 32;        ///< most rows of one step that report prompt log-probabilities
   bool chunked_prefill = true;
@@ -87,6 +89,7 @@ class Scheduler {
   };
   int32_t share_of(const Sequence& sequence, const Budget& budget) const;
   bool will_end(const Sequence& sequence) const;
+  bool may_be_partial(const Sequence& sequence) const;
   void plan_running(StepPlan& plan, Budget& budget, bool& preempted);
   void admit_waiting(StepPlan& plan, Budget& budget);
   void add_entry(StepPlan& plan, Budget& budget, Sequence& sequence, int32_t count);

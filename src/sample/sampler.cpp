@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "sample/random.h"
 #include "sample/vector_math.h"
 
@@ -37,8 +38,8 @@ void TokenCounts::add_prompt(std::span<const int32_t> tokens) {
   for (const int32_t token : tokens) counts_[token].prompt = true;
 }
 
-Sampler::Sampler(int32_t vocabulary)
-    : logits_(static_cast<size_t>(vocabulary)), weights_(static_cast<size_t>(vocabulary)) {}
+Sampler::Sampler(int32_t vocabulary, LogprobsMode mode)
+    : mode_(mode), logits_(static_cast<size_t>(vocabulary)), weights_(static_cast<size_t>(vocabulary)) {}
 
 bool Sampler::argmax_is_enough(const SampleContext& context) {
   const SamplingParams& p = *context.params;
@@ -49,13 +50,7 @@ bool Sampler::argmax_is_enough(const SampleContext& context) {
 // Masks, biases and penalties in vLLM's order (CONTRACT 3.3; temperature and truncation follow in draw()).
 void Sampler::adjust(const SampleContext& context) {
   const SamplingParams& p = *context.params;
-  if (!p.allowed_token_ids.empty()) {
-    std::vector<std::pair<int32_t, float>> kept;
-    kept.reserve(p.allowed_token_ids.size());
-    for (const int32_t token : p.allowed_token_ids) kept.emplace_back(token, logits_[static_cast<size_t>(token)]);
-    std::fill(logits_.begin(), logits_.end(), masked);
-    for (const auto& [token, value] : kept) logits_[static_cast<size_t>(token)] = value;
-  }
+  if (!p.allowed_token_ids.empty()) keep_only(p.allowed_token_ids);
   for (const auto& word : p.bad_words) {
     if (completes(word, context.output)) logits_[static_cast<size_t>(word.back())] = masked;
   }
@@ -76,7 +71,6 @@ void Sampler::adjust(const SampleContext& context) {
 int32_t Sampler::draw(const SampleContext& context) {
   const SamplingParams& p = *context.params;
   const float maximum = max_value(logits_);
-  if (!(maximum > masked)) return argmax(logits_);  // everything is masked
   exp_shifted(logits_, maximum, 1.0f / p.temperature, weights_.data());
 
   // min_p keeps weights of at least min_p times the largest, which is exp(0) = 1.
@@ -116,21 +110,45 @@ int32_t Sampler::draw(const SampleContext& context) {
     ids = ranking_.nucleus(logits_, weights_, lane_sum(weights_), static_cast<double>(p.top_p));
     for (const int32_t id : ids) total += static_cast<double>(weights_[static_cast<size_t>(id)]);
   }
+  int32_t drawn = ids.back();
   double left = uniform * total;
   for (const int32_t id : ids) {
     left -= static_cast<double>(weights_[static_cast<size_t>(id)]);
-    if (left < 0) return id;
+    if (left < 0) {
+      drawn = id;
+      break;
+    }
   }
-  return ids.back();
+  if (p.logprobs >= 0 && (mode_ == LogprobsMode::processed_logprobs || mode_ == LogprobsMode::processed_logits))
+    keep_only(ids);
+  return drawn;
+}
+
+// Masks every other token, so that processed log-probabilities are those of the draw.
+void Sampler::keep_only(std::span<const int32_t> ids) {
+  std::vector<std::pair<int32_t, float>> kept;
+  kept.reserve(ids.size());
+  for (const int32_t id : ids) kept.emplace_back(id, logits_[static_cast<size_t>(id)]);
+  std::fill(logits_.begin(), logits_.end(), masked);
+  for (const auto& [id, logit] : kept) logits_[static_cast<size_t>(id)] = logit;
 }
 
 Sampled Sampler::sample(std::span<const float> logits, const SampleContext& context) {
   Sampled result;
   std::copy(logits.begin(), logits.end(), logits_.begin());
   adjust(context);
-  result.token = context.params->greedy() ? argmax(logits_) : draw(context);
-  if (context.params->logprobs >= 0) {
-    logprobs(logits, result.token, context.params->logprobs, result.sampled, result.top);
+  if (!(max_value(logits_) > masked)) {
+    throw RequestError("allowed_token_ids",
+                       "allowed_token_ids, bad_words and min_tokens leave no token that may follow");
+  }
+  const SamplingParams& p = *context.params;
+  result.token = p.greedy() ? argmax(logits_) : draw(context);
+  if (p.logprobs >= 0) {
+    const bool raw = mode_ == LogprobsMode::raw_logprobs || mode_ == LogprobsMode::raw_logits;
+    if (!raw && !p.greedy()) {
+      for (float& logit : logits_) logit /= p.temperature;
+    }
+    logprobs(raw ? logits : std::span<const float>(logits_), result.token, p.logprobs, result.sampled, result.top);
   }
   return result;
 }

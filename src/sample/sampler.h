@@ -50,17 +50,20 @@ struct Sampled {
 /// Holds scratch for one vocabulary: one Sampler per thread.
 class Sampler {
  public:
-  explicit Sampler(int32_t vocabulary);
+  explicit Sampler(int32_t vocabulary, LogprobsMode mode = LogprobsMode::raw_logprobs);
   /// Whether the argmax of the unchanged logits is the answer, so that the back end need not hand out the row.
   static bool argmax_is_enough(const SampleContext& context);
+  /// Throws RequestError when the request's masks leave no token.
   Sampled sample(std::span<const float> logits, const SampleContext& context);
-  /// Log-probabilities of `token` and of the `top` most likely tokens under the unchanged logits.
+  /// Log-probabilities (or logits, by the mode) of `token` and of the `top` most likely tokens of a row.
   void logprobs(std::span<const float> logits, int32_t token, int32_t top, TokenLogprob& of_token,
                 std::vector<TokenLogprob>& best);
 
  private:
   void adjust(const SampleContext& context);
   int32_t draw(const SampleContext& context);
+  void keep_only(std::span<const int32_t> ids);
+  LogprobsMode mode_;
   std::vector<float> logits_;   ///< after masks, biases and penalties
   std::vector<float> weights_;  ///< exp of them
   Ranking ranking_;

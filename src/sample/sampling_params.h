@@ -6,6 +6,10 @@
 
 namespace gristmill {
 
+/// What reported log-probabilities are: of the model's logits as they are (raw), or of what the token was drawn from,
+/// after masks, penalties, temperature and truncation (processed); or those logits themselves.
+enum class LogprobsMode : uint8_t { raw_logprobs, processed_logprobs, raw_logits, processed_logits };
+
 /// What a request asks of the sampler. Ranges are checked by validate(); the defaults do nothing.
 struct SamplingParams {
   float temperature = 1.0f;         ///< below 1e-5: greedy, and top_k, top_p, min_p are ignored

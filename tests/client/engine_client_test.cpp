@@ -163,7 +163,7 @@ TEST_P(EngineClientTest, ThePrefixCacheCanBeDropped) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Clients, EngineClientTest, testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "OtherProcess" : "InProcess"; });
+                         [](const auto& tested) { return tested.param ? "OtherProcess" : "InProcess"; });
 
 TEST(ProcessClient, ACrashedEngineIsRestartedAndStreamsGetAnError) {
   const auto client = make_process_client(tiny_config(), "/proc/self/exe");

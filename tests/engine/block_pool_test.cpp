@@ -28,13 +28,29 @@ TEST(Sha256, GivesThePublishedDigests) {
   EXPECT_EQ(hex(sha256(bytes(long_text))), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
 }
 
-TEST(BlockHash, DependsOnSaltParentAndTokens) {
+BlockHash root(std::vector<KeyPart> parts) {
+  return root_hash(parts);
+}
+
+TEST(BlockHash, DependsOnParentAndTokens) {
   const std::vector<int32_t> tokens = {1, 2, 3, 4};
-  const BlockHash plain = block_hash(root_hash(""), tokens);
-  EXPECT_EQ(plain, block_hash(root_hash(""), tokens));
-  EXPECT_NE(plain, block_hash(root_hash("x"), tokens));
-  EXPECT_NE(plain, block_hash(plain, tokens));
-  EXPECT_NE(plain, block_hash(root_hash(""), std::vector<int32_t>{1, 2, 3, 5}));
+  const BlockHash first = block_hash(root({}), tokens);
+  EXPECT_EQ(first, block_hash(root({}), tokens));
+  EXPECT_NE(first, block_hash(first, tokens));
+  EXPECT_NE(first, block_hash(root({}), std::vector<int32_t>{1, 2, 3, 5}));
+}
+
+TEST(BlockHash, SourcesOfKeysCannotPassForEachOther) {
+  const std::vector<BlockHash> roots = {root({}),
+                                        root({{KeySource::salt, "x"}}),
+                                        root({{KeySource::adapter, "x"}}),
+                                        root({{KeySource::media, "x"}}),
+                                        root({{KeySource::salt, "x"}, {KeySource::adapter, "y"}}),
+                                        root({{KeySource::salt, std::string("x\x02\x01\0\0\0\0\0\0\0y", 11)}})};
+  for (size_t i = 0; i < roots.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(roots[i], roots[j]) << i << " " << j;
+  }
+  EXPECT_EQ(root({{KeySource::salt, ""}}), root({}));
 }
 
 TEST(BlockPool, HandsOutEveryBlockOnce) {
