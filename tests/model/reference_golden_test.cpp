@@ -21,7 +21,7 @@ TEST(ReferenceGolden, TinyModelAgreesWithTransformers) {
 
 TEST(ReferenceGolden, DefaultModelAgreesWithTransformers) {
   const std::string path = default_model();
-  if (path.empty()) GTEST_SKIP() << "the default model is not on this machine (set GRISTMILL_DEFAULT_MODEL)";
+  if (const std::string why = no_default_model(); !why.empty()) GTEST_SKIP() << why;
   const Golden golden("smollm2_golden");
   const auto backend = device::make_reference_backend();
   // One program with taps for everything, so that the weights are read once.
