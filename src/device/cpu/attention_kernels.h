@@ -16,6 +16,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/register_tile.h"
 #include "device/cpu/row_kernels.h"
+#include "device/cpu/target.h"
 
 namespace gristmill::device::cpu {
 
@@ -24,26 +25,37 @@ template <class V, class E, int kWidth, int kHeads, int kVectors>
 void score_keys(const KeyWalk& walk, int position, const float* q, int head_dim, int k_dim, float* scores) {
   constexpr int kPerTile = kWidth / V::kLanes;
   const std::byte* tiles[kVectors];
+  GRISTMILL_UNROLL
   for (int v = 0; v < kVectors; ++v) tiles[v] = walk.k_tile(position + v * V::kLanes);
   V sums[kHeads][kVectors];
+  GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) sums[h][v] = V::zero();
   }
   for (int pair = 0; pair < k_dim / 2; ++pair) {
     V even[kHeads], odd[kHeads];
+    GRISTMILL_UNROLL
     for (int h = 0; h < kHeads; ++h) even[h] = V::all(q[h * head_dim + 2 * pair]);
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const V k = E::template k<V, 0>(tiles[v], kWidth, pair, v % kPerTile * V::kLanes);
+      GRISTMILL_UNROLL
       for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(even[h], k, sums[h][v]);
     }
     if (2 * pair + 1 == head_dim) break;  // an odd head_dim has a padding dimension in K, but not in q
+    GRISTMILL_UNROLL
     for (int h = 0; h < kHeads; ++h) odd[h] = V::all(q[h * head_dim + 2 * pair + 1]);
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const V k = E::template k<V, 1>(tiles[v], kWidth, pair, v % kPerTile * V::kLanes);
+      GRISTMILL_UNROLL
       for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(odd[h], k, sums[h][v]);
     }
   }
+  GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) V::store(scores + h * kPartition + v * V::kLanes, sums[h][v]);
   }
 }
@@ -59,8 +71,10 @@ void softmax_partition(float* scores, int keys, float* largest, float* sum) {
   *largest = V::tree_max(peak);
   const V top = V::all(*largest);
   V sums[kVectors];
+  GRISTMILL_UNROLL
   for (V& lane : sums) lane = V::zero();
   for (int i = 0; i < end; i += kVirtual) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const V p = exp2_lanes(V::sub(V::load(scores + i + v * V::kLanes), top));
       V::store(scores + i + v * V::kLanes, p);
@@ -75,7 +89,9 @@ template <class V, class E, int kHeads, int kVectors>
 void weigh_values(const KeyWalk& walk, int position, int keys, int chunk, const float* p, float* out,
                   int64_t out_stride) {
   V sums[kHeads][kVectors];
+  GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) sums[h][v] = V::zero();
   }
   const int block_size = walk.layout.block_size;
@@ -86,15 +102,20 @@ void weigh_values(const KeyWalk& walk, int position, int keys, int chunk, const 
     const std::byte* row = walk.v_row(position + done, chunk);
     for (int i = 0; i < count; ++i, row += 32 * walk.element) {
       V weight[kHeads];
+      GRISTMILL_UNROLL
       for (int h = 0; h < kHeads; ++h) weight[h] = V::all(p[h * kPartition + done + i]);
+      GRISTMILL_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         const V value = E::template v<V>(row + v / kPerChunk * chunk_bytes, v % kPerChunk);
+        GRISTMILL_UNROLL
         for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(weight[h], value, sums[h][v]);
       }
     }
     done += count;
   }
+  GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) V::store(out + h * out_stride + chunk * 32 + v * V::kLanes, sums[h][v]);
   }
 }
@@ -114,6 +135,7 @@ void attend_heads(const KeyWalk& walk, const float* q, int partition, int keys, 
     score_keys<V, E, kWidth, kHeads, kWidth / V::kLanes>(walk, first + done, q, layout.head_dim, layout.k_dim,
                                                          scores + done);
   }
+  GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     float* const tail = out + h * out_stride + layout.v_dim;
     softmax_partition<V>(scores + h * kPartition, keys, tail, tail + 1);

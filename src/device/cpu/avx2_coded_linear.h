@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/target.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -44,26 +45,32 @@ void stream_coded(const PackedWeight& w, const std::byte* panel, const Quantized
   const int8_t* codes = x.codes + row * kGroup;
   const GroupScale* scales = x.scales + row;
   __m256 acc[kRows];
+  GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) acc[r] = _mm256_setzero_ps();
   for (int64_t group = 0; group < groups; ++group) {
     const auto* const words = reinterpret_cast<const __m256i*>(panel);
     for (size_t i = 0; i < w.block_bytes; i += 64) __builtin_prefetch(panel + kPrefetchCoded + i);
     __m256i sums[kRows];
     if constexpr (kNibbles) {
+      GRISTMILL_UNROLL
       for (int step = 0; step < 4; ++step) {
         const __m256i both = _mm256_loadu_si256(words + step);
         const __m256i a = _mm256_and_si256(both, low), b = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+        GRISTMILL_UNROLL
         for (int r = 0; r < kRows; ++r) {
           const __m256i pair = _mm256_add_epi16(_mm256_maddubs_epi16(a, step_codes(codes + r * kGroup, step)),
                                                 _mm256_maddubs_epi16(b, step_codes(codes + r * kGroup, step + 4)));
           sums[r] = step == 0 ? pair : _mm256_add_epi16(sums[r], pair);
         }
       }
+      GRISTMILL_UNROLL
       for (int r = 0; r < kRows; ++r) sums[r] = _mm256_madd_epi16(sums[r], ones);
     } else {
+      GRISTMILL_UNROLL
       for (int step = 0; step < 8; ++step) {
         const __m256i code = _mm256_loadu_si256(words + step);
         const __m256i size = _mm256_abs_epi8(code);
+        GRISTMILL_UNROLL
         for (int r = 0; r < kRows; ++r) {
           const __m256i product =
               _mm256_maddubs_epi16(size, _mm256_sign_epi8(step_codes(codes + r * kGroup, step), code));
@@ -73,11 +80,13 @@ void stream_coded(const PackedWeight& w, const std::byte* panel, const Quantized
       }
     }
     const Avx2Block block = block_scales<kNibbles, kMin>(panel, zero);
+    GRISTMILL_UNROLL
     for (int r = 0; r < kRows; ++r) acc[r] = add_group(sums[r], block, scales[r], kOffset, acc[r]);
     panel += w.block_bytes;
     codes += static_cast<int64_t>(x.rows) * kGroup;
     scales += x.rows;
   }
+  GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) _mm256_storeu_ps(y + r * y_stride, acc[r]);
 }
 
@@ -91,6 +100,7 @@ void tile_nibbles(const PackedWeight& w, const std::byte* panel, const Quantized
   for (int64_t group = 0; group < w.inputs / kGroup; ++group, panel += w.block_bytes) {
     const auto* const words = reinterpret_cast<const __m256i*>(panel);
     __m256i weights[8];
+    GRISTMILL_UNROLL
     for (int step = 0; step < 4; ++step) {
       const __m256i both = _mm256_loadu_si256(words + step);
       weights[step] = _mm256_and_si256(both, low);
@@ -101,6 +111,7 @@ void tile_nibbles(const PackedWeight& w, const std::byte* panel, const Quantized
     float* to = acc;
     for (int r = 0; r < x.rows; ++r, codes += kGroup, ++scales, to += 8) {
       __m256i sum = _mm256_maddubs_epi16(weights[0], step_codes(codes, 0));
+      GRISTMILL_UNROLL
       for (int step = 1; step < 8; ++step) {
         sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights[step], step_codes(codes, step)));
       }

@@ -7,6 +7,7 @@
 #include "device/cpu/elements.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/register_tile.h"
+#include "device/cpu/target.h"
 
 namespace gristmill::device::cpu {
 
@@ -16,14 +17,19 @@ void stream_panel(const std::byte* panel, int64_t inputs, const float* x, int64_
                   int64_t y_stride) {
   constexpr int kVectors = kFloatPanel / V::kLanes;
   V sums[kRows][kVectors];
+  GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) sums[r][v] = V::zero();
   }
   const auto step = [&]<int kParity>(int64_t pair) {
     V a[kRows];
+    GRISTMILL_UNROLL
     for (int r = 0; r < kRows; ++r) a[r] = V::all(x[r * x_stride + 2 * pair + kParity]);
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const V w = E::template k<V, kParity>(panel, kFloatPanel, pair, v * V::kLanes);
+      GRISTMILL_UNROLL
       for (int r = 0; r < kRows; ++r) sums[r][v] = V::fma(a[r], w, sums[r][v]);
     }
   };
@@ -33,7 +39,9 @@ void stream_panel(const std::byte* panel, int64_t inputs, const float* x, int64_
     step.template operator()<1>(pair);
   }
   if (inputs % 2 != 0) step.template operator()<0>(inputs / 2);
+  GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) V::store(y + r * y_stride + v * V::kLanes, sums[r][v]);
   }
 }

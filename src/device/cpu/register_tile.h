@@ -2,6 +2,8 @@
 // The register tile of float32 products: kTileRows rows x 2 vectors of accumulators, one per output, over k ascending.
 #include <cstdint>
 
+#include "device/cpu/target.h"
+
 namespace gristmill::device::cpu {
 
 /// c[r][2 vectors] = (accumulate ? c : 0) + sum over i < n of a[r * a_stride + i] * b[i * b_stride][2 vectors].
@@ -9,18 +11,21 @@ template <class V, int kRows>
 void tile_product(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t n, float* c,
                   int64_t c_stride, bool accumulate) {
   V sums[kRows][2];
+  GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) {
     sums[r][0] = accumulate ? V::load(c + r * c_stride) : V::zero();
     sums[r][1] = accumulate ? V::load(c + r * c_stride + V::kLanes) : V::zero();
   }
   for (int64_t i = 0; i < n; ++i, b += b_stride) {
     const V b0 = V::load(b), b1 = V::load(b + V::kLanes);
+    GRISTMILL_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const V x = V::all(a[r * a_stride + i]);
       sums[r][0] = V::fma(x, b0, sums[r][0]);
       sums[r][1] = V::fma(x, b1, sums[r][1]);
     }
   }
+  GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) {
     V::store(c + r * c_stride, sums[r][0]);
     V::store(c + r * c_stride + V::kLanes, sums[r][1]);

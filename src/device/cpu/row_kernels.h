@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/target.h"
 
 namespace gristmill::device::cpu {
 
@@ -61,9 +62,11 @@ template <class V>
 void rms_norm_row(const float* x, const float* w, float eps, int64_t n, float* out) {
   constexpr int kVirtual = 32, kVectors = kVirtual / V::kLanes;
   V sums[kVectors];
+  GRISTMILL_UNROLL
   for (V& sum : sums) sum = V::zero();
   int64_t i = 0;
   for (; i + kVirtual <= n; i += kVirtual) {
+    GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const V a = V::load(x + i + v * V::kLanes);
       sums[v] = V::fma(a, a, sums[v]);

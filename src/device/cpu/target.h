@@ -12,3 +12,10 @@
 #define GRISTMILL_TARGET_BEGIN(features) _Pragma("GCC push_options") GRISTMILL_PRAGMA(GCC target(features))
 #define GRISTMILL_TARGET_END _Pragma("GCC pop_options")
 #endif
+
+// Before a loop of constant length over registers: it must be gone after compilation, or the registers become memory.
+#if defined(__clang__)
+#define GRISTMILL_UNROLL _Pragma("unroll")
+#else
+#define GRISTMILL_UNROLL _Pragma("GCC unroll 32")
+#endif
