@@ -22,7 +22,7 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  /// Tokens of empty text are ignored; of several with the same text the first counts.
+  /// Tokens of empty text are ignored; of several with the same text the lowest id counts.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   struct Hit {

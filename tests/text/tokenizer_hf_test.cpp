@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "text/pretokenizer.h"
 
 namespace gristmill::text {
 namespace {
@@ -54,6 +55,112 @@ TEST_P(PublishedTokenizer, EncodesAndDecodesAsTheReferenceDoes) {
 INSTANTIATE_TEST_SUITE_P(All, PublishedTokenizer,
                          ::testing::Values("deepseek_v3", "gemma3", "gptoss", "llama3_1", "qwen3"),
                          [](const auto& name) { return std::string(name.param); });
+
+// The patterns kept for GGUF files cut like those in the published files.
+TEST(KnownPretokenizers, CutAsThePublishedPatternsDo) {
+  for (const auto& [name, known_as] :
+       {std::pair("deepseek_v3", "deepseek-v3"), {"gptoss", "gpt-4o"}, {"llama3_1", "llama-bpe"}, {"qwen3", "qwen2"}}) {
+    const std::string folder = published + name;
+    std::ifstream cases(folder + ".cases.jsonl");
+    if (!cases) GTEST_SKIP() << "no published tokenizers at " << published;
+    const json::value document = json::parse(read_file(folder + "/tokenizer.json"));
+    std::vector<SplitStep> theirs, ours;
+    for (const auto& step : document.at("pre_tokenizer").at("pretokenizers").as_array()) {
+      if (step.at("type") != "Split") continue;
+      const std::string pattern(step.at("pattern").at("Regex").as_string());
+      theirs.push_back({Regex(pattern), SplitBehavior::isolated, false});
+    }
+    for (const std::string& pattern : known_pretokenizer(known_as).patterns) {
+      ours.push_back({Regex(pattern), SplitBehavior::isolated, false});
+    }
+    const Pretokenizer expected(std::move(theirs)), found(std::move(ours));
+    for (std::string line; std::getline(cases, line);) {
+      const json::value item = json::parse(line);
+      const std::string text(item.at("text").as_string());
+      std::vector<std::string> a, b;
+      expected.split(text, [&](std::string_view word) { a.emplace_back(word); });
+      found.split(text, [&](std::string_view word) { b.emplace_back(word); });
+      ASSERT_EQ(a, b) << name << ": " << text;
+    }
+  }
+}
+
+// A tokenizer.json of ten letters, a few merges and added tokens with every flag.
+std::string small_json(const std::string& normalizer = "null", const std::string& extra_model = "") {
+  return R"({"normalizer":)" + normalizer + R"(,
+    "pre_tokenizer":{"type":"Sequence","pretokenizers":[
+      {"type":"Digits","individual_digits":true},
+      {"type":"ByteLevel","add_prefix_space":false,"use_regex":true}]},
+    "decoder":{"type":"ByteLevel"},
+    "post_processor":{"type":"TemplateProcessing",
+      "single":[{"SpecialToken":{"id":"[BOS]"}},{"Sequence":{"id":"A"}},{"SpecialToken":{"id":"[EOS]"}}],
+      "special_tokens":{"[BOS]":{"ids":[12]},"[EOS]":{"ids":[13]}}},
+    "added_tokens":[
+      {"id":12,"content":"[BOS]","special":true},{"id":13,"content":"[EOS]","special":true},
+      {"id":14,"content":"[MASK]","special":true,"lstrip":true},
+      {"id":16,"content":"mid","special":false,"single_word":true,"normalized":false}],
+    "model":{"type":"BPE",)" +
+         extra_model + R"(
+      "vocab":{"m":0,"i":1,"l":2,"d":3,"Ġ":4,"1":5,"9":6,"ll":7,"mi":8,"mill":9,"Ġmill":10,"19":11},
+      "merges":["l l",["m","i"],"mi ll","Ġ mill","1 9"]}})";
+}
+
+TEST(HfTokenizer, ReadsMergesOfBothFormsAndPutsSpecialTokensAround) {
+  const auto tokenizer = make_hf_tokenizer(small_json(), R"({"bos_token":"[BOS]","eos_token":{"content":"[EOS]"}})");
+  EXPECT_EQ(tokenizer->encode("mill mill 19", true, true), (std::vector<int32_t>{12, 9, 10, 4, 5, 6, 13}));
+  EXPECT_EQ(tokenizer->decode({12, 9, 10, 13}, true), "mill mill");
+  EXPECT_EQ(tokenizer->decode({12, 9, 15, 10, 13}, false), "[BOS]mill mill[EOS]") << "15 is a gap";
+  EXPECT_EQ(tokenizer->bos(), 12);
+  EXPECT_EQ(tokenizer->eos(), 13);
+  EXPECT_EQ(tokenizer->vocabulary(), 17);
+}
+
+TEST(HfTokenizer, AddedTokensKeepTheirFlags) {
+  const auto tokenizer = make_hf_tokenizer(small_json(), "");
+  EXPECT_EQ(tokenizer->encode("mill  [MASK]", false, true), (std::vector<int32_t>{9, 14}));
+  EXPECT_EQ(tokenizer->encode("mid", false, false), (std::vector<int32_t>{16}));
+  EXPECT_EQ(tokenizer->encode("midi", false, false), (std::vector<int32_t>{8, 3, 1}));
+  EXPECT_EQ(tokenizer->encode("[EOS]", false, false), std::vector<int32_t>{}) << "no letter of it is in the vocabulary";
+  EXPECT_EQ(tokenizer->encode("[EOS]", false, true), std::vector<int32_t>{13});
+}
+
+TEST(HfTokenizer, NormalizersRunBeforeWordsAreCut) {
+  const auto tokenizer = make_hf_tokenizer(
+      small_json(R"({"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":"x"},"content":"l"}]})"),
+      "");
+  EXPECT_EQ(tokenizer->encode("mixx", false, true), std::vector<int32_t>{9});
+}
+
+TEST(HfTokenizer, FaultsNameTheEntry) {
+  const auto failure = [](const std::string& text) -> std::string {
+    try {
+      make_hf_tokenizer(text, "");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const auto expect = [&](const std::string& text, const std::string& part) {
+    const std::string message = failure(text);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << message;
+  };
+  expect("{", "not valid JSON");
+  expect("[]", "not a JSON object");
+  expect("{}", "model: missing");
+  expect(replaced(small_json(), R"("BPE")", R"("WordPiece")"), "model.type");
+  expect(replaced(small_json(), R"("mi ll")", R"("mi xx")"), "model.merges[2]");
+  expect(replaced(small_json(), R"("m":0)", R"("m":-1)"), "model.vocab");
+  expect(replaced(small_json(), R"("m":0)", R"("m":999999999)"), "model.vocab");
+  expect(replaced(small_json(), R"("individual_digits":true)", R"("individual_digits":3)"),
+         "pre_tokenizer.pretokenizers[0].individual_digits");
+  expect(replaced(small_json(), R"("ids":[13])", R"("ids":[99])"), "id 99 is no token");
+  expect(small_json(R"({"type":"Lowercase"})"), "normalizer.type");
+  expect(small_json("null", R"("continuing_subword_prefix":"##",)"), "model.continuing_subword_prefix");
+}
 
 }  // namespace
 }  // namespace gristmill::text
