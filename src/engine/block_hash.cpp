@@ -58,7 +58,53 @@ BlockHash sha256(std::span<const uint8_t> bytes) {
   return hash;
 }
 
-BlockHash root_hash(std::span<const KeyPart> parts) {
+uint64_t xxh64(std::span<const uint8_t> bytes, uint64_t seed) {
+  constexpr uint64_t p1 = 11400714785074694791u, p2 = 14029467366897019727u, p3 = 1609587929392839161u,
+                     p4 = 9650029242287828579u, p5 = 2870177450012600261u;
+  const auto read64 = [](const uint8_t* at) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, sizeof word);
+    return word;
+  };
+  const auto round = [](uint64_t sum, uint64_t word) { return std::rotl(sum + word * p2, 31) * p1; };
+  const uint8_t* at = bytes.data();
+  size_t left = bytes.size();
+  uint64_t hash = seed + p5;
+  if (left >= 32) {
+    uint64_t lanes[4] = {seed + p1 + p2, seed + p2, seed, seed - p1};
+    for (; left >= 32; left -= 32, at += 32) {
+      for (size_t i = 0; i < 4; ++i) lanes[i] = round(lanes[i], read64(at + 8 * i));
+    }
+    hash = std::rotl(lanes[0], 1) + std::rotl(lanes[1], 7) + std::rotl(lanes[2], 12) + std::rotl(lanes[3], 18);
+    for (const uint64_t lane : lanes) hash = (hash ^ round(0, lane)) * p1 + p4;
+  }
+  hash += bytes.size();
+  for (; left >= 8; left -= 8, at += 8) hash = std::rotl(hash ^ round(0, read64(at)), 27) * p1 + p4;
+  if (left >= 4) {
+    uint32_t word = 0;
+    std::memcpy(&word, at, sizeof word);
+    hash = std::rotl(hash ^ (word * p1), 23) * p2 + p3;
+    left -= 4, at += 4;
+  }
+  for (; left > 0; --left, ++at) hash = std::rotl(hash ^ (*at * p5), 11) * p1;
+  hash = (hash ^ (hash >> 33)) * p2;
+  hash = (hash ^ (hash >> 29)) * p3;
+  return hash ^ (hash >> 32);
+}
+
+namespace {
+
+BlockHash digest(HashAlgorithm algorithm, std::span<const uint8_t> bytes) {
+  if (algorithm == HashAlgorithm::sha256) return sha256(bytes);
+  const uint64_t words[2] = {xxh64(bytes, 0), xxh64(bytes, 0x9E3779B97F4A7C15u)};
+  BlockHash hash{};
+  std::memcpy(hash.data(), words, sizeof words);
+  return hash;
+}
+
+}  // namespace
+
+BlockHash root_hash(HashAlgorithm algorithm, std::span<const KeyPart> parts) {
   constexpr std::string_view name = "gristmill block chain 1";
   std::vector<uint8_t> bytes(name.begin(), name.end());
   for (const KeyPart& part : parts) {
@@ -68,14 +114,14 @@ BlockHash root_hash(std::span<const KeyPart> parts) {
     for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<uint8_t>(length >> shift));
     bytes.insert(bytes.end(), part.text.begin(), part.text.end());
   }
-  return sha256(bytes);
+  return digest(algorithm, bytes);
 }
 
-BlockHash block_hash(const BlockHash& parent, std::span<const int32_t> tokens) {
+BlockHash block_hash(HashAlgorithm algorithm, const BlockHash& parent, std::span<const int32_t> tokens) {
   std::array<uint8_t, 32 + 256 * sizeof(int32_t)> bytes;  // blocks hold at most 256 tokens
   std::memcpy(bytes.data(), parent.data(), parent.size());
   std::memcpy(bytes.data() + parent.size(), tokens.data(), tokens.size_bytes());
-  return sha256({bytes.data(), parent.size() + tokens.size_bytes()});
+  return digest(algorithm, {bytes.data(), parent.size() + tokens.size_bytes()});
 }
 
 }  // namespace gristmill::engine

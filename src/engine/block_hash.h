@@ -8,8 +8,7 @@
 
 namespace gristmill::engine {
 
-/// Names the contents of a full cache block: its tokens and everything before them (chained), SHA-256 so that nobody
-/// can make two prompts collide.
+/// Names the contents of a full cache block: its tokens and everything before them (chained).
 using BlockHash = std::array<uint8_t, 32>;
 
 struct BlockHashKey {
@@ -28,13 +27,20 @@ struct KeyPart {
   std::string_view text;
 };
 
+/// With SHA-256 nobody can make two prompts collide. XXH64 (two seeds, 128 bits) is faster and for servers whose
+/// clients trust each other.
+enum class HashAlgorithm : uint8_t { sha256, xxhash };
+
 /// The parent of a sequence's first block; empty parts count as absent. Sequences with different parts never share
 /// blocks.
-BlockHash root_hash(std::span<const KeyPart> parts);
+BlockHash root_hash(HashAlgorithm algorithm, std::span<const KeyPart> parts);
 
-BlockHash block_hash(const BlockHash& parent, std::span<const int32_t> tokens);
+BlockHash block_hash(HashAlgorithm algorithm, const BlockHash& parent, std::span<const int32_t> tokens);
 
 /// SHA-256 (FIPS 180-4).
 BlockHash sha256(std::span<const uint8_t> bytes);
+
+/// XXH64 (the xxHash specification, version 0.1.1).
+uint64_t xxh64(std::span<const uint8_t> bytes, uint64_t seed);
 
 }  // namespace gristmill::engine

@@ -140,7 +140,8 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
   LOG_INFO("Maximum concurrency for ", grouped(static_cast<uint64_t>(plan.max_model_len)),
            " tokens per request: ", concurrency);
 
-  cache_ = std::make_unique<KvCacheManager>(plan.num_blocks, config_.block_size, config_.prefix_caching);
+  cache_ = std::make_unique<KvCacheManager>(plan.num_blocks, config_.block_size, config_.prefix_caching,
+                                            config_.prefix_hash);
   scheduler_ = std::make_unique<Scheduler>(limits, *cache_);
   info_ = {plan.max_model_len, program_->vocabulary(),
            max_num_seqs,       config_.block_size,

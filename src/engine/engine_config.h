@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "engine/block_hash.h"
 #include "sample/sampling_params.h"
 
 namespace gristmill::engine {
@@ -29,6 +30,7 @@ struct EngineConfig {
   int32_t num_blocks_override = 0;  ///< --num-gpu-blocks-override
   double memory_utilization = 0.9;
   bool prefix_caching = true;
+  HashAlgorithm prefix_hash = HashAlgorithm::sha256;
   bool chunked_prefill = true;
   bool async_scheduling = true;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;

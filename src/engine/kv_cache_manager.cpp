@@ -9,9 +9,9 @@ const BlockHash& KvCacheManager::hash_of(Sequence& sequence, size_t block) const
   while (sequence.hashes.size() <= block) {
     const size_t next = sequence.hashes.size();
     const KeyPart salt{KeySource::salt, sequence.request->cache_salt};
-    const BlockHash parent = next == 0 ? root_hash({&salt, 1}) : sequence.hashes[next - 1];
+    const BlockHash parent = next == 0 ? root_hash(algorithm_, {&salt, 1}) : sequence.hashes[next - 1];
     sequence.hashes.push_back(block_hash(
-        parent,
+        algorithm_, parent,
         std::span(sequence.tokens).subspan(next * static_cast<size_t>(block_size_), static_cast<size_t>(block_size_))));
   }
   return sequence.hashes[block];

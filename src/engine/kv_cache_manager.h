@@ -9,8 +9,9 @@ namespace gristmill::engine {
 /// Block tables of sequences over one BlockPool, and prefix reuse among them.
 class KvCacheManager {
  public:
-  KvCacheManager(int32_t blocks, int32_t block_size, bool prefix_caching)
-      : pool_(blocks), block_size_(block_size), prefix_caching_(prefix_caching) {}
+  KvCacheManager(int32_t blocks, int32_t block_size, bool prefix_caching,
+                 HashAlgorithm algorithm = HashAlgorithm::sha256)
+      : pool_(blocks), block_size_(block_size), prefix_caching_(prefix_caching), algorithm_(algorithm) {}
 
   /// Gives a sequence without blocks the cached blocks of its longest known prefix, at most size() - 1 tokens: the last
   /// token is always computed, since its logits are wanted. Returns the tokens found and sets computed to them.
@@ -33,6 +34,7 @@ class KvCacheManager {
   BlockPool pool_;
   int32_t block_size_;
   bool prefix_caching_;
+  HashAlgorithm algorithm_;
   uint64_t queries_ = 0;
   uint64_t hits_ = 0;
 };

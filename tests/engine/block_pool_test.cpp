@@ -28,16 +28,28 @@ TEST(Sha256, GivesThePublishedDigests) {
   EXPECT_EQ(hex(sha256(bytes(long_text))), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
 }
 
-BlockHash root(std::vector<KeyPart> parts) {
-  return root_hash(parts);
+TEST(Xxh64, GivesThePublishedDigests) {
+  const auto hash = [](const std::string& text) {
+    return xxh64(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()), 0);
+  };
+  EXPECT_EQ(hash(""), 0xef46db3751d8e999u);
+  EXPECT_EQ(hash("abc"), 0x44bc2cf5ad770999u);
+  EXPECT_EQ(hash("Nobody inspects the spammish repetition"), 0xfbcea83c8a378bf1u);
+}
+
+BlockHash root(const std::vector<KeyPart>& parts) {
+  return root_hash(HashAlgorithm::sha256, parts);
 }
 
 TEST(BlockHash, DependsOnParentAndTokens) {
   const std::vector<int32_t> tokens = {1, 2, 3, 4};
-  const BlockHash first = block_hash(root({}), tokens);
-  EXPECT_EQ(first, block_hash(root({}), tokens));
-  EXPECT_NE(first, block_hash(first, tokens));
-  EXPECT_NE(first, block_hash(root({}), std::vector<int32_t>{1, 2, 3, 5}));
+  for (const HashAlgorithm algorithm : {HashAlgorithm::sha256, HashAlgorithm::xxhash}) {
+    const BlockHash start = root_hash(algorithm, {});
+    const BlockHash first = block_hash(algorithm, start, tokens);
+    EXPECT_EQ(first, block_hash(algorithm, start, tokens));
+    EXPECT_NE(first, block_hash(algorithm, first, tokens));
+    EXPECT_NE(first, block_hash(algorithm, start, std::vector<int32_t>{1, 2, 3, 5}));
+  }
 }
 
 TEST(BlockHash, SourcesOfKeysCannotPassForEachOther) {
