@@ -1,10 +1,75 @@
-#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/serve.h"
+#include "client/engine_process.h"
+#include "config/environment.h"
+#include "server/version.h"
+
+namespace {
+
+constexpr const char* usage =
+    "usage: gristmill COMMAND [arguments]\n"
+    "\n"
+    "  serve [MODEL]   serve a model over the OpenAI HTTP API (gristmill serve --help)\n"
+    "\n"
+    "  --version       print the version\n"
+    "  --help          print this\n";
+
+/// `gristmill engine --fd N`: what `serve` starts for itself.
+int engine(const std::vector<std::string>& words) {
+  if (words.size() != 2 || words[0] != "--fd" || words[1].empty() ||
+      words[1].find_first_not_of("0123456789") != std::string::npos || words[1].size() > 6) {
+    std::fputs("gristmill engine is started by gristmill serve, not by hand\n", stderr);
+    return 2;
+  }
+  // A signal to the whole group (Ctrl-C, systemd) must not end the engine under requests that the server still drains; it
+  // ends when its socket closes.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  gristmill::set_log_prefix(gristmill::cat("(EngineCore pid=", ::getpid(), ") "));
+  if (const auto level = gristmill::config::environment_log_level(gristmill::config::process_environment())) {
+    gristmill::set_log_level(*level);
+  }
+  return gristmill::run_engine_process(std::atoi(words[1].c_str()));
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    std::fputs(usage, stderr);
+    return 2;
+  }
+  const std::string& command = words[0];
+  const std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (command == "serve") return gristmill::cli::serve(rest);
+  if (command == "engine") return engine(rest);
+  if (command == "--version" || command == "version") {
+    std::puts(gristmill::cat("gristmill ", gristmill::server::program_version).c_str());
+    return 0;
+  }
+  if (command == "--help" || command == "-h" || command == "help") {
+    std::fputs(usage, stdout);
+    return 0;
+  }
+  std::fputs(gristmill::cat("gristmill: error: no such command: ", command, "\n", usage).c_str(), stderr);
+  return 2;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Gristmill serves language models over the OpenAI HTTP API.", "gristmill");
-  app.set_version_flag("--version", "gristmill 0.1.0");
-  CLI11_PARSE(app, argc, argv);
-  std::fputs(app.help().c_str(), stdout);
-  return 0;
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fputs(gristmill::cat("gristmill: error: ", error.what(), "\n").c_str(), stderr);
+    return 1;
+  }
 }

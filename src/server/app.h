@@ -19,7 +19,7 @@
 namespace gristmill::server {
 
 /// The server's routes and the state they share. Everything on the loop, but for what says otherwise.
-class App final : public HttpHandler, private GenerationHost {
+class App final : public HttpHandler, public GenerationHost {
  public:
   /// `config` and `client` must outlive it. Until model_ready() requests are told to come back (503).
   App(EventLoop& loop, const config::ServeConfig& config, EngineClient& client);

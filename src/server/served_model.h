@@ -13,9 +13,7 @@
 
 namespace gristmill::server {
 
-/// How message content reaches the chat template: as one string, or as a list of parts.
-enum class ContentFormat : uint8_t { string, parts };
-
+/// Messages as openai::template_messages() makes them, and the template's other variables.
 using RenderChat = std::function<std::string(const boost::json::array& messages, const boost::json::object& kwargs)>;
 
 /// Values for sampling fields that a request leaves out (--override-generation-config).
@@ -32,7 +30,6 @@ struct ServedModel {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   RenderChat render;
   std::function<RenderChat(const std::string& source)> compile_template;  ///< for templates that requests bring
-  ContentFormat content_format = ContentFormat::string;
   boost::json::object default_template_kwargs;
   SamplingDefaults defaults;
   int32_t max_model_len = 0;
@@ -43,9 +40,5 @@ struct ServedModel {
 };
 
 using config::ApiPolicy;
-
-/// Which form of content a template can print, found by rendering a probe in both; templates that print both get
-/// strings.
-ContentFormat detect_content_format(const RenderChat& render);
 
 }  // namespace gristmill::server

@@ -40,34 +40,22 @@ std::string part_text(const json::value& part, const std::string& path) {
   return *found;
 }
 
-/// The texts of a message's content, however it was sent.
-std::vector<std::string> content_texts(FieldReader& fields) {
+/// A message's content: one string, or a list of text parts.
+json::value content_of(FieldReader& fields) {
   const json::value* content = fields.value("content");
-  if (!content) return {};
-  if (content->is_string()) return {std::string(view(content->get_string()))};
+  if (!content) return json::string();
+  if (content->is_string()) return *content;
   if (!content->is_array()) {
     throw schema_error(cat(fields.path("content"), ": must be a string or a list of parts, got ", kind_of(*content)),
                        fields.path("content"));
   }
-  std::vector<std::string> texts;
+  json::array out;
   const json::array& parts = content->get_array();
-  for (size_t i = 0; i < parts.size(); ++i)
-    texts.push_back(part_text(parts[i], cat(fields.path("content"), "[", i, "]")));
-  return texts;
-}
-
-json::value content_value(const std::vector<std::string>& texts, ContentFormat format) {
-  if (format == ContentFormat::parts) {
-    json::array parts;
-    for (const std::string& each : texts) parts.push_back(json::object{{"type", "text"}, {"text", text(each)}});
-    return parts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part = part_text(parts[i], cat(fields.path("content"), "[", i, "]"));
+    out.push_back(json::object{{"type", "text"}, {"text", text(part)}});
   }
-  std::string joined;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    if (i > 0) joined += '\n';
-    joined += texts[i];
-  }
-  return text(joined);
+  return out;
 }
 
 /// Arguments travel as a JSON text; templates want the object.
@@ -106,7 +94,7 @@ json::array tool_calls(const json::array& sent, const std::string& path) {
 
 }  // namespace
 
-json::array template_messages(const json::array& sent, ContentFormat format) {
+json::array template_messages(const json::array& sent) {
   json::array out;
   out.reserve(sent.size());
   for (size_t i = 0; i < sent.size(); ++i) {
@@ -117,13 +105,12 @@ json::array template_messages(const json::array& sent, ContentFormat format) {
     if (!role || role->empty()) throw schema_error(cat(path, ".role: is required"), fields.path("role"));
     json::object message;
     message["role"] = text(*role);
-    const std::vector<std::string> texts = content_texts(fields);
+    message["content"] = content_of(fields);
     const json::array* calls = fields.array("tool_calls");
     const bool may_be_empty = *role == "assistant" || *role == "tool";
     if (!fields.value("content") && !may_be_empty) {
       throw schema_error(cat(path, ".content: is required"), fields.path("content"));
     }
-    message["content"] = content_value(texts, format);
     for (const char* name : {"name", "tool_call_id"}) {
       if (const std::optional<std::string> found = fields.string(name)) message[name] = text(*found);
     }

@@ -260,7 +260,7 @@ Job prepare_chat(const ChatRequest& request, const ServedModel& model, const Api
   fill_answer(fields, model, policy, job);
   job.echo = false;
   fill_sampling(fields, model, policy, job);
-  json::array messages = template_messages(request.messages, model.content_format);
+  json::array messages = template_messages(request.messages);
   const json::object& last = messages.back().get_object();
   const json::string& last_role = last.at("role").get_string();
   job.role = request.add_generation_prompt ? policy.response_role : std::string(last_role.data(), last_role.size());

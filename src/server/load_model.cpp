@@ -1,0 +1,95 @@
+#include "server/load_model.h"
+
+#include <boost/json/value.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "base/error.h"
+#include "server/api_error.h"
+#include "server/json_request.h"
+#include "text/chat_template.h"
+#include "weights/gguf.h"
+
+namespace gristmill::server {
+namespace {
+
+text::ContentFormat format_named(const std::string& name) {
+  if (name == "string") return text::ContentFormat::string;
+  if (name == "openai") return text::ContentFormat::openai;
+  return text::ContentFormat::automatic;
+}
+
+std::string template_source(const config::ServeConfig& config, const weights::GgufFile& file) {
+  const std::string& wanted = config.model.chat_template;
+  if (wanted.empty()) return std::string(file.string("tokenizer.chat_template", text::default_chat_template));
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(wanted, ignored)) {
+    std::ifstream in(wanted, std::ios::binary);
+    std::string source((std::istreambuf_iterator<char>(in)), {});
+    if (!in) throw Error(cat("--chat-template ", wanted, ": cannot be read"));
+    return source;
+  }
+  // One line of text is a template itself if it holds any template syntax.
+  if (wanted.find_first_of("{}\n") != std::string::npos) return wanted;
+  throw Error(cat("--chat-template ", wanted, ": appears path-like, but there is no such file"));
+}
+
+boost::json::object object_of(const char* flag, const std::string& json) {
+  if (json.empty()) return {};
+  try {
+    return parse_json_object(json);
+  } catch (const ApiError& error) {
+    throw Error(cat(flag, ": ", error.what(), " in ", json));
+  }
+}
+
+SamplingDefaults defaults_of(const std::string& json) {
+  const char* const flag = "--override-generation-config";
+  const boost::json::object object = object_of(flag, json);
+  SamplingDefaults defaults;
+  try {
+    FieldReader fields(object);
+    defaults.temperature = fields.number("temperature");
+    defaults.top_p = fields.number("top_p");
+    defaults.min_p = fields.number("min_p");
+    defaults.repetition_penalty = fields.number("repetition_penalty");
+    defaults.top_k = fields.integer("top_k", -1, std::numeric_limits<int32_t>::max());
+    defaults.max_new_tokens = fields.integer("max_new_tokens", 1, std::numeric_limits<int32_t>::max());
+    for (const std::string& name : fields.unknown()) throw Error(cat(flag, ": ", name, " is not supported yet"));
+  } catch (const ApiError& error) {
+    throw Error(cat(flag, ": ", error.what()));
+  }
+  return defaults;
+}
+
+}  // namespace
+
+std::shared_ptr<ServedModel> load_served_model(const config::ServeConfig& config) {
+  auto model = std::make_shared<ServedModel>();
+  model->names =
+      config.model.served_names.empty() ? std::vector<std::string>{config.engine.model} : config.model.served_names;
+  model->root = config.engine.model;
+  model->default_template_kwargs = object_of("--default-chat-template-kwargs", config.model.default_template_kwargs);
+  model->defaults = defaults_of(config.model.generation_defaults);
+  model->priority_scheduling = config.engine.policy == engine::SchedulingPolicy::priority;
+
+  const auto file = weights::GgufFile::open(config.engine.model);
+  model->tokenizer = text::make_gguf_tokenizer(file);
+  const text::Tokenizer& tokenizer = *model->tokenizer;
+  const std::string bos = tokenizer.bos() >= 0 ? std::string(tokenizer.token_text(tokenizer.bos())) : std::string();
+  const std::string eos = tokenizer.eos() >= 0 ? std::string(tokenizer.token_text(tokenizer.eos())) : std::string();
+  const text::ContentFormat format = format_named(config.model.content_format);
+  const auto compile = [bos, eos, format](const std::string& source) -> RenderChat {
+    const auto parsed = std::make_shared<text::ChatTemplate>(source, bos, eos, format);
+    return [parsed](const boost::json::array& messages, const boost::json::object& kwargs) {
+      return parsed->render(messages, kwargs);
+    };
+  };
+  model->render = compile(template_source(config, *file));
+  model->compile_template = compile;
+  return model;
+}
+
+}  // namespace gristmill::server
