@@ -18,7 +18,8 @@
 
 namespace gristmill::model {
 
-/// Path of the published model that the larger golden data were made from.
+/// Path of the published model that the larger golden data were made from. An empty GRISTMILL_DEFAULT_MODEL says that
+/// there is none, e.g. for runs under emulation.
 inline std::string default_model() {
   if (const char* path = std::getenv("GRISTMILL_DEFAULT_MODEL")) return path;
   const char* const cache = std::getenv("XDG_CACHE_HOME");
@@ -34,8 +35,10 @@ inline std::string no_default_model() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return "135 million weights take minutes under sanitizers; the tiny model runs the same code";
 #else
-  if (std::filesystem::exists(default_model())) return "";
-  return default_model() + " is absent (GRISTMILL_DEFAULT_MODEL names another place)";
+  const std::string path = default_model();
+  if (path.empty()) return "GRISTMILL_DEFAULT_MODEL is empty";
+  if (std::filesystem::exists(path)) return "";
+  return path + " is absent (GRISTMILL_DEFAULT_MODEL names another place)";
 #endif
 }
 
