@@ -55,11 +55,14 @@ struct GgufBytes {
   }
 };
 
-/// A folder that is removed with the test.
+/// A folder in memory where there is one (some tests write thousands of files), removed with the test.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "gristmill-test-XXXXXX").string();
+    const std::filesystem::path memory = "/dev/shm";
+    const std::filesystem::path parent =
+        std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
+    std::string pattern = (parent / "gristmill-test-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) throw std::filesystem::filesystem_error("mkdtemp", std::error_code());
     path_ = pattern;
   }
