@@ -36,8 +36,8 @@ class App final : public HttpHandler, public GenerationHost {
   void tick();
   /// The line that dashboards read; every `seconds`.
   void log_stats(double seconds);
-  /// "GET /health" and so on, for the start-up lines.
-  static std::vector<std::string> route_list();
+  /// Paths and their methods ("GET, POST"), for the start-up lines.
+  static std::vector<std::pair<std::string, std::string>> route_list();
 
   // HttpHandler
   std::optional<Response> refuse(const Request& request) override;
