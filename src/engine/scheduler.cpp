@@ -8,7 +8,7 @@
 
 namespace gristmill::engine {
 
-void Scheduler::add(std::shared_ptr<const EngineRequest> request, uint64_t engine_seed) {
+void Scheduler::add(const std::shared_ptr<const EngineRequest>& request, uint64_t engine_seed) {
   auto& choices = requests_[request->id];
   for (int32_t choice = 0; choice < request->n; ++choice) {
     auto sequence = std::make_unique<Sequence>();
@@ -18,8 +18,8 @@ void Scheduler::add(std::shared_ptr<const EngineRequest> request, uint64_t engin
     // Without a seed of its own a request draws from the engine's seed and its id; choices differ by their index.
     const auto drawn = philox4x32({static_cast<uint32_t>(request->id), static_cast<uint32_t>(request->id >> 32), 0, 0},
                                   {static_cast<uint32_t>(engine_seed), static_cast<uint32_t>(engine_seed >> 32)});
-    sequence->seed =
-        request->sampling.seed ? static_cast<uint64_t>(*request->sampling.seed) : (uint64_t{drawn[0]} << 32 | drawn[1]);
+    sequence->seed = static_cast<uint64_t>(
+        request->sampling.seed.value_or(static_cast<int64_t>(uint64_t{drawn[0]} << 32 | drawn[1])));
     sequence->tokens = request->prompt;
     if (!request->sampling.ignore_eos) sequence->stop_ids = request->eos_ids;
     sequence->stop_ids.insert(sequence->stop_ids.end(), request->sampling.stop_token_ids.begin(),

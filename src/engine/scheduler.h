@@ -50,7 +50,7 @@ class Scheduler {
   Scheduler(const SchedulerLimits& limits, KvCacheManager& cache) : limits_(limits), cache_(cache) {}
 
   /// Queues the choices of a request. Its prompt must be shorter than max_model_len.
-  void add(std::shared_ptr<const EngineRequest> request, uint64_t engine_seed);
+  void add(const std::shared_ptr<const EngineRequest>& request, uint64_t engine_seed);
   /// The choices of a request that are not finished; empty for an unknown id.
   std::vector<Sequence*> choices(RequestId id);
 
