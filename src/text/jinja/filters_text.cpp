@@ -147,7 +147,7 @@ Value join(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   for (bool first = true; iterator.next(item); first = false) {
     if (!first) out += separator.string();
     const size_t before = out.size();
-    append_text(out, path(interpreter, item), interpreter.budget().memory_left());
+    append_text(out, path(interpreter, item), interpreter.budget().text_room());
     interpreter.budget().text(out.size() - before + separator.string().size());
   }
   return Value(std::move(out));

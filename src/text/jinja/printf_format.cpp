@@ -169,7 +169,7 @@ class PrintfFormatter {
 
   std::string limited_repr(const Value& value) {
     std::string text;
-    append_repr(text, value, interpreter_.budget().memory_left());
+    append_repr(text, value, interpreter_.budget().text_room());
     return text;
   }
 
