@@ -6,6 +6,11 @@
 
 namespace gristmill::device::cpu {
 
+namespace {
+alignas(32) const uint32_t kUpperHalves[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
+                                              0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
+}
+
 /// Eight float32 lanes in an AVX2 register. PortableLanes says what the operations mean.
 struct Avx2Lanes {
   static constexpr int kLanes = 8;
@@ -61,12 +66,12 @@ struct Avx2Lanes {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16))};
   }
   static Avx2Lanes bf16_odd(const uint32_t* p) {
-    // The mask is a memory operand: attention keeps 12 accumulators and 3 factors in the 16 registers, and a compiler
-    // that hoists the mask into one of them spills an accumulator instead.
-    alignas(32) static constexpr uint32_t kUpper[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
-                                                       0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
-    __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    asm("vpand %1, %0, %0" : "+x"(words) : "m"(kUpper));
+    // Load and mask are one asm with a mask in memory: attention keeps 12 accumulators and 3 factors in the 16
+    // registers, and a compiler that keeps the mask, or the words from bf16_even, in one of them spills an accumulator.
+    __m256i words;
+    asm("vmovdqu %1, %0\n\tvpand %2, %0, %0"
+        : "=x"(words)
+        : "m"(*reinterpret_cast<const __m256i_u*>(p)), "m"(kUpperHalves));
     return {_mm256_castsi256_ps(words)};
   }
 

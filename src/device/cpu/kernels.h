@@ -45,6 +45,7 @@ struct AttentionQuery {
 struct Kernels {
   const char* name;
   int coded_panel;  ///< columns of a packed panel of the coded classes
+  int v_chunk;      ///< dimensions of V summed at once (KvLayout)
 
   /// y[r][c] for the outputs of `panels` panels from `first` on (all of them, padding too), r < x.rows:
   /// over groups g ascending, acc = fma(min_g - zero * scale_g, scaled_sum_g, acc), left out for classes with neither

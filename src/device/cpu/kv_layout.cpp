@@ -1,13 +1,14 @@
 #include "device/cpu/kv_layout.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/half.h"
 
 namespace gristmill::device::cpu {
 namespace {
 
-constexpr int kChunk = 32;
+constexpr int kUnit = 32;  // dimensions of V among which bf16 is paired
 
 int round_up(int value, int multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -19,19 +20,19 @@ uint16_t round_to(DType dtype, float value) {
 
 }  // namespace
 
-KvLayout::KvLayout(DType type, int kv_heads, int dim, int size)
+KvLayout::KvLayout(DType type, int kv_heads, int dim, int size, int wide_chunk)
     : dtype(type), heads(kv_heads), head_dim(dim), block_size(size) {
-  tile = std::min(16, block_size);
+  block_shift = std::countr_zero(static_cast<unsigned>(block_size));
+  tile = std::min(32, block_size);
+  chunk = head_dim % wide_chunk == 0 ? wide_chunk : kUnit;
   k_dim = round_up(head_dim, 2);
-  v_dim = round_up(head_dim, kChunk);
+  v_dim = round_up(head_dim, chunk);
   k_head_bytes = static_cast<size_t>(k_dim) * block_size * size_of(dtype);
   v_head_bytes = static_cast<size_t>(v_dim) * block_size * size_of(dtype);
-  block_bytes = (heads * (k_head_bytes + v_head_bytes) + 63) / 64 * 64;
 }
 
-void KvLayout::write_k(std::byte* block, int head, int slot, const float* values) const {
-  std::byte* const base =
-      block + head * k_head_bytes + static_cast<size_t>(slot / tile) * k_dim * tile * size_of(dtype);
+void KvLayout::write_k(std::byte* block, int slot, const float* values) const {
+  std::byte* const base = block + static_cast<size_t>(slot / tile) * k_dim * tile * size_of(dtype);
   const int lane = slot % tile;
   if (dtype == DType::f32) {
     auto* const to = reinterpret_cast<float*>(base) + lane;
@@ -48,11 +49,11 @@ void KvLayout::write_k(std::byte* block, int head, int slot, const float* values
   }
 }
 
-void KvLayout::write_v(std::byte* block, int head, int slot, const float* values) const {
-  std::byte* const base = block + heads * k_head_bytes + head * v_head_bytes;
-  for (int first = 0; first < head_dim; first += kChunk) {
-    const size_t row = (static_cast<size_t>(first / kChunk) * block_size + slot) * kChunk;
-    const int count = std::min(kChunk, head_dim - first);
+void KvLayout::write_v(std::byte* block, int slot, const float* values) const {
+  std::byte* const base = block + static_cast<size_t>(slot / tile) * v_dim * tile * size_of(dtype);
+  for (int first = 0; first < head_dim; first += kUnit) {
+    const size_t row = static_cast<size_t>(first / chunk * tile + slot % tile) * chunk + first % chunk;
+    const int count = std::min(kUnit, head_dim - first);
     if (dtype == DType::f32) {
       std::copy_n(values + first, count, reinterpret_cast<float*>(base) + row);
       continue;

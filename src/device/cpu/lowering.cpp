@@ -38,10 +38,12 @@ class RowBuffers {
 
 class Lowering {
  public:
-  Lowering(const Program& program, const Limits& limits, const CacheOptions& cache, WeightStore& weights, int members)
+  Lowering(const Program& program, const Limits& limits, const CacheOptions& cache, const Kernels& kernels,
+           WeightStore& weights, int members)
       : program_(program),
         limits_(limits),
         cache_(cache),
+        kernels_(kernels),
         weights_(weights),
         members_(members),
         buffers_(result_.scratch, limits.tokens),
@@ -78,8 +80,9 @@ class Lowering {
       throw Error(cat("KV cache block size ", size, ": must be 8, 16, 32, 64, 128 or 256"));
     }
     for (const CacheDecl& decl : program_.caches()) {
-      result_.caches.push_back({KvLayout(cache_.dtype, decl.kv_heads, decl.head_dim, size), result_.bytes_per_block});
-      result_.bytes_per_block += result_.caches.back().layout.block_bytes;
+      result_.caches.push_back(
+          {KvLayout(cache_.dtype, decl.kv_heads, decl.head_dim, size, kernels_.v_chunk), result_.bytes_per_block});
+      result_.bytes_per_block += result_.caches.back().layout.block_bytes();
     }
   }
 
@@ -303,6 +306,7 @@ class Lowering {
   const Program& program_;
   const Limits& limits_;
   const CacheOptions& cache_;
+  const Kernels& kernels_;
   WeightStore& weights_;
   int members_;
   Lowered result_;
@@ -323,9 +327,9 @@ class Lowering {
 
 }  // namespace
 
-Lowered lower(const Program& program, const Limits& limits, const CacheOptions& cache, WeightStore& weights,
-              int members) {
-  return Lowering(program, limits, cache, weights, members).run();
+Lowered lower(const Program& program, const Limits& limits, const CacheOptions& cache, const Kernels& kernels,
+              WeightStore& weights, int members) {
+  return Lowering(program, limits, cache, kernels, weights, members).run();
 }
 
 }  // namespace gristmill::device::cpu
