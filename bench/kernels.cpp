@@ -123,7 +123,8 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
     std::vector<int8_t> codes(static_cast<size_t>(rows * widest));
     for (float& value : x) value = 1.0f + static_cast<float>(random() % 100) * 0.001f;
     for (int8_t& code : codes) code = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
-    const std::vector<device::cpu::GroupScale> scales(static_cast<size_t>(rows * widest / kGroup), {0.01f, 0.1f, 10});
+    const std::vector<device::cpu::GroupScale> scales(static_cast<size_t>(rows * widest / kGroup),
+                                                      {0.01f, 0.1f, -1280});
     // Enough of the set to leave the cache, little enough to end soon.
     const size_t count =
         rows < 64 ? set.weights.size() : std::max<size_t>(1, set.weights.size() / static_cast<size_t>(rows / 16));

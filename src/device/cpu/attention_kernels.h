@@ -158,7 +158,7 @@ void attend_heads(const KeyWalk& walk, const float* q, float* scores, float* out
     softmax_partition<V>(scores + h * kPartition, walk.end - walk.first, tail, tail + 1);
   }
   if (walk.layout.chunk == 64) {
-    if constexpr (V::kLanes == 16) weigh_values<V, E, kHeads, 4>(walk, scores, out, out_stride);
+    weigh_values<V, E, kHeads, 64 / V::kLanes>(walk, scores, out, out_stride);
   } else {
     weigh_values<V, E, kHeads, 32 / V::kLanes>(walk, scores, out, out_stride);
   }

@@ -26,6 +26,7 @@ const Kernels& avx2_kernels() {
   static const Kernels kernels{
       .name = "avx2",
       .coded_panel = 8,
+      .biased_i8 = false,
       .v_chunk = 32,
       .coded_linear = avx2_coded_linear,
       .float_linear = float_linear<V>,

@@ -5,11 +5,10 @@
 #include <cstdint>
 
 namespace gristmill::device::cpu {
+namespace {  // so that each file has kernels of its own, with its own instructions
 
-namespace {
 alignas(32) const uint32_t kUpperHalves[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
                                               0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
-}
 
 /// Eight float32 lanes in an AVX2 register. PortableLanes says what the operations mean.
 struct Avx2Lanes {
@@ -92,4 +91,5 @@ struct Avx2Lanes {
   }
 };
 
+}  // namespace
 }  // namespace gristmill::device::cpu

@@ -22,7 +22,7 @@ CpuExecutable::CpuExecutable(std::shared_ptr<ComputeTeam> team, const Kernels& k
       program_(program),
       limits_(checked(limits)),
       block_size_(cache.block_size),
-      weights_(program, kernels.coded_panel, mode == ActivationMode::f32),
+      weights_(program, kernels, mode == ActivationMode::f32),
       lowered_(lower(*program, limits_, cache, kernels, weights_, team_->size())) {
   plan_.weights = weights_.bytes();
   plan_.scratch = lowered_.scratch.size();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "device/cpu/kernels.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -20,8 +21,8 @@ uint16_t* block_scales(std::byte* block, const PackedWeight& form) {
 void pack_codes(const PackedWeight& form, const uint8_t* codes, int column, std::byte* block) {
   auto* bytes = reinterpret_cast<uint8_t*>(block);
   if (form.cls == ComputeClass::i8_group) {
-    for (int step = 0; step < kSteps; ++step)
-      std::memcpy(bytes + (step * form.panel + column) * 4, codes + step * 4, 4);
+    const uint8_t flip = form.biased ? 0x80 : 0;
+    for (int k = 0; k < kGroup; ++k) bytes[(k / 4 * form.panel + column) * 4 + k % 4] = codes[k] ^ flip;
     return;
   }
   for (int step = 0; step < kSteps / 2; ++step) {
@@ -64,7 +65,7 @@ void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, 
 
 }  // namespace
 
-PackedWeight packed_form(const WeightSource& source, int coded_panel, bool exact) {
+PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, bool exact) {
   const Encoding& encoding = source.encoding();
   PackedWeight form;
   form.outputs = source.rows();
@@ -78,9 +79,10 @@ PackedWeight packed_form(const WeightSource& source, int coded_panel, bool exact
   if (form.coded()) {
     form.has_min = encoding.has_min;
     form.zero = form.cls == ComputeClass::i4_group ? static_cast<float>(encoding.zero) : 0.0f;
-    form.panel = coded_panel;
+    form.panel = kernels.coded_panel;
+    form.biased = form.cls == ComputeClass::i8_group && kernels.biased_i8;
     const size_t code_bytes = form.cls == ComputeClass::i4_group ? kGroup / 2 : kGroup;
-    form.block_bytes = static_cast<size_t>(coded_panel) * (code_bytes + (form.has_min ? 4 : 2));
+    form.block_bytes = static_cast<size_t>(form.panel) * (code_bytes + (form.has_min ? 4 : 2));
     form.panel_bytes = static_cast<size_t>(form.inputs / kGroup) * form.block_bytes;
     return form;
   }
@@ -128,6 +130,7 @@ void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
     return;
   }
   const bool nibbles = weight.cls == ComputeClass::i4_group;
+  const uint8_t flip = weight.biased ? 0x80 : 0;
   for (int64_t group = 0; group < weight.inputs / kGroup; ++group) {
     const std::byte* const block = panel + static_cast<size_t>(group) * weight.block_bytes;
     const auto* const bytes = reinterpret_cast<const uint8_t*>(block);
@@ -139,7 +142,7 @@ void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
     for (int k = 0; k < kGroup; ++k) {
       const int step = nibbles ? k / 4 % (kSteps / 2) : k / 4;
       const uint8_t byte = bytes[(step * weight.panel + column) * 4 + k % 4];
-      const int code = !nibbles ? static_cast<int8_t>(byte) : k < kGroup / 2 ? byte & 0x0f : byte >> 4;
+      const int code = !nibbles ? static_cast<int8_t>(byte ^ flip) : k < kGroup / 2 ? byte & 0x0f : byte >> 4;
       out[group * kGroup + k] = std::fma(scale, static_cast<float>(code), offset);
     }
   }

@@ -21,6 +21,7 @@ inline constexpr int kFloatPanel = 32;
 struct PackedWeight {
   ComputeClass cls = ComputeClass::f32;
   bool has_min = false;
+  bool biased = false;  ///< i8_group: 128 is added to the codes, which are unsigned then
   float zero = 0;
   int panel = kFloatPanel;
   int64_t outputs = 0;
@@ -35,9 +36,11 @@ struct PackedWeight {
   const std::byte* panel_data(int64_t index) const { return data + static_cast<size_t>(index) * panel_bytes; }
 };
 
-/// The form that `source` takes; `exact` reads every class as f32. A coded class whose groups are not 32 columns is
-/// kept as f32 too: slow, but right.
-PackedWeight packed_form(const WeightSource& source, int coded_panel, bool exact);
+struct Kernels;
+
+/// The form that `source` takes for these kernels; `exact` reads every class as f32. A coded class whose groups are not
+/// 32 columns is kept as f32 too: slow, but right.
+PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, bool exact);
 
 /// Writes panels [first, first + count) of `source` to `data`, which is the start of the whole packed matrix.
 void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t first, int64_t count, std::byte* data);

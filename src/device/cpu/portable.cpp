@@ -59,6 +59,7 @@ const Kernels& portable_kernels() {
   static const Kernels kernels{
       .name = "portable",
       .coded_panel = 8,
+      .biased_i8 = false,
       .v_chunk = 32,
       .coded_linear = coded_linear,
       .float_linear = float_linear<V>,

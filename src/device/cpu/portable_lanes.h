@@ -7,6 +7,7 @@
 #include "base/half.h"
 
 namespace gristmill::device::cpu {
+namespace {  // so that each file has kernels of its own, with its own instructions
 
 /// Eight float32 lanes in plain C++: the meaning of every operation that the vector classes of the instruction sets
 /// offer. Kernels written over such a class give the same bits with each of them.
@@ -120,4 +121,5 @@ struct PortableLanes {
   }
 };
 
+}  // namespace
 }  // namespace gristmill::device::cpu

@@ -54,7 +54,7 @@ void quantize_row(const float* x, int64_t groups, int8_t* codes, int64_t code_st
     }
     const int32_t sum = V::codes_32(x, 127.0f / largest, codes);
     const float scale = largest / 127.0f;
-    *scales = {scale, scale * static_cast<float>(sum), sum};
+    *scales = {scale, scale * static_cast<float>(sum), -128 * sum};
   }
 }
 

@@ -14,8 +14,8 @@ constexpr size_t kItemBytes = 256 << 10;
 
 }  // namespace
 
-WeightStore::WeightStore(std::shared_ptr<const Program> program, int coded_panel, bool exact)
-    : program_(std::move(program)), coded_panel_(coded_panel), exact_(exact) {}
+WeightStore::WeightStore(std::shared_ptr<const Program> program, const Kernels& kernels, bool exact)
+    : program_(std::move(program)), kernels_(kernels), exact_(exact) {}
 
 WeightStore::Entry& WeightStore::find(WeightRef ref, bool is_matrix) {
   const WeightDecl& decl = program_->weights().at(ref.id);
@@ -27,7 +27,7 @@ WeightStore::Entry& WeightStore::find(WeightRef ref, bool is_matrix) {
   entry->source = decl.source.get();
   entry->is_matrix = is_matrix;
   if (is_matrix) {
-    entry->packed = packed_form(*decl.source, coded_panel_, exact_);
+    entry->packed = packed_form(*decl.source, kernels_, exact_);
     entry->offset = layout_.add(entry->packed.bytes());
   } else {
     entry->offset = layout_.add(sizeof(float) * static_cast<size_t>(decl.source->columns()));

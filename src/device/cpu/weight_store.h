@@ -5,6 +5,7 @@
 
 #include "base/compute_team.h"
 #include "base/progress.h"
+#include "device/cpu/kernels.h"
 #include "device/cpu/packed_weight.h"
 #include "device/cpu/region.h"
 #include "device/program.h"
@@ -15,7 +16,7 @@ namespace gristmill::device::cpu {
 /// embedding and the head). Sizes are known when everything has been asked for; load() allocates and packs.
 class WeightStore {
  public:
-  WeightStore(std::shared_ptr<const Program> program, int coded_panel, bool exact);
+  WeightStore(std::shared_ptr<const Program> program, const Kernels& kernels, bool exact);
 
   /// References stay valid as long as the store; the data is there after load(). Throws Error for a rank slice.
   const PackedWeight& matrix(WeightRef ref);
@@ -36,7 +37,7 @@ class WeightStore {
   void pack(const Entry& entry, ComputeTeam& team, Progress& progress);
 
   std::shared_ptr<const Program> program_;
-  int coded_panel_;
+  const Kernels& kernels_;
   bool exact_;
   Layout layout_;
   Region region_;
