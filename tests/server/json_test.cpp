@@ -24,7 +24,7 @@ TEST(JsonWriter, EscapesWhatJsonWantsEscaped) {
 TEST(JsonWriter, InvalidUtf8BecomesReplacementCharacters) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(json_of("\xFF"
-                   "A"),
+                    "A"),
             "\"" + r + "A\"");
   EXPECT_EQ(json_of("\xC0\x80"), "\"" + r + r + "\"");
   EXPECT_EQ(json_of("\xED\xA0\x80"), "\"" + r + r + r + "\"");
