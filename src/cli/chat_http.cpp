@@ -93,7 +93,7 @@ class Connection {
   }
 
   template <class Iterator>
-  size_t transfer(Iterator at, Iterator end, bool write, ErrorCode& error) {
+  size_t transfer(Iterator at, const Iterator& end, bool write, ErrorCode& error) {
     error = {};
     while (at != end && boost::asio::buffer_size(*at) == 0) ++at;
     if (at == end) return 0;
