@@ -144,8 +144,8 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
             if (w.coded()) {
               kernels.coded_linear(
                   w, first, panels,
-                  {codes.data() + first_row * w.inputs, scales.data() + first_row * w.inputs / kGroup, block}, to,
-                  stride);
+                  {codes.data() + first_row * w.inputs, scales.data() + first_row * w.inputs / kGroup, block}, y.data(),
+                  kChunk);
             } else {
               kernels.float_linear(w, first, panels, x.data() + first_row * w.inputs, w.inputs, block, y.data(),
                                    kChunk);
