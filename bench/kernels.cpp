@@ -65,6 +65,7 @@ struct WeightSet {
         } else {
           w.panel_bytes = static_cast<size_t>(shape.inputs) * 32 * (cls == ComputeClass::f32 ? 4 : 2);
         }
+        w.panel_stride = w.panel_bytes;
         weights.push_back(w);
         total += w.bytes();
         ops += 2.0 * static_cast<double>(shape.outputs * shape.inputs);

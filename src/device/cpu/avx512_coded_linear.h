@@ -109,7 +109,7 @@ void coded_panels_512(const PackedWeight& w, int64_t first, int64_t panels, cons
   for (int64_t i = 0; i < panels; ++i, y += kPanel512) {
     const std::byte* const panel = w.panel_data(first + i);
     for (int walk = 0, row = 0; walk < walks; ++walk) {
-      const Ahead512 ahead{panel + (walks == 1 ? kShortly : w.panel_bytes), walks, walk};
+      const Ahead512 ahead{panel + (walks == 1 ? kShortly : w.panel_stride), walks, walk};
       float* const to = y + row * y_stride;
       const int rows = (x.rows - row + walks - walk - 1) / (walks - walk);
       switch (rows) {
