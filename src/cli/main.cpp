@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/chat.h"
 #include "cli/serve.h"
 #include "client/engine_process.h"
 #include "config/environment.h"
@@ -20,6 +21,7 @@ constexpr const char* usage =
     "usage: gristmill COMMAND [arguments]\n"
     "\n"
     "  serve [MODEL]   serve a model over the OpenAI HTTP API (gristmill serve --help)\n"
+    "  chat            talk to a running server, or to a model file (gristmill chat --help)\n"
     "\n"
     "  --version       print the version\n"
     "  --help          print this\n";
@@ -31,8 +33,8 @@ int engine(const std::vector<std::string>& words) {
     std::fputs("gristmill engine is started by gristmill serve, not by hand\n", stderr);
     return 2;
   }
-  // A signal to the whole group (Ctrl-C, systemd) must not end the engine under requests that the server still drains; it
-  // ends when its socket closes.
+  // A signal to the whole group (Ctrl-C, systemd) must not end the engine under requests that the server still drains;
+  // it ends when its socket closes.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   gristmill::set_log_prefix(gristmill::cat("(EngineCore pid=", ::getpid(), ") "));
@@ -50,6 +52,7 @@ int run(const std::vector<std::string>& words) {
   const std::string& command = words[0];
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (command == "serve") return gristmill::cli::serve(rest);
+  if (command == "chat") return gristmill::cli::chat(rest);
   if (command == "engine") return engine(rest);
   if (command == "--version" || command == "version") {
     std::puts(gristmill::cat("gristmill ", gristmill::server::program_version).c_str());
