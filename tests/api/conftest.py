@@ -1,7 +1,7 @@
 """Starts the real binary on a free port and hands out clients.
 
 GRISTMILL_BIN is the program (default: build/release/gristmill), GRISTMILL_TEST_MODEL the model (default: the tiny one of
-tests/golden, random weights).
+tests/golden, random weights, which some expectations are about).
 """
 import os
 import pathlib

@@ -102,11 +102,12 @@ def test_shutdown_timeout_aborts(start_server):
 def test_second_signal_ends_at_once(start_server):
     server = start_server().wait_ready()
     with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG | {"n": 32}) as stream:
-        next(stream.iter_lines())
+        lines = stream.iter_lines()
+        next(lines)
         server.process.send_signal(signal.SIGINT)
         assert eventually(lambda: "Shutting down" in server.log)
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(3) != 0
+        assert server.process.wait(3) != 0, server.log
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV])
