@@ -144,7 +144,7 @@ Value sort(Interpreter& interpreter, const Value& input, Arguments& arguments) {
     paths.emplace_back(attribute, Value::missing(), ignore_case);
   }
   const auto key = [&](const Value& item) {
-    if (paths.size() == 1) return paths[0](interpreter, item);
+    // A list even for one path: lists ask for equality first, so that equal items need no order.
     interpreter.budget().items(paths.size());
     List keys;
     for (const AttributePath& path : paths) keys.push_back(path(interpreter, item));
