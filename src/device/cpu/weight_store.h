@@ -20,7 +20,7 @@ class WeightStore {
 
   /// References stay valid as long as the store; the data is there after load(). Throws Error for a rank slice.
   const PackedWeight& matrix(WeightRef ref);
-  /// A norm weight or bias. Null until load(), hence by address.
+  /// A norm weight, a bias or another small weight as plain rows. Null until load(), hence by address.
   const float* const& vector(WeightRef ref);
   size_t bytes() const { return layout_.size(); }
   void load(ComputeTeam& team, Progress& progress);
