@@ -29,6 +29,7 @@ using device::cpu::kRowBlock;
 using device::cpu::PackedWeight;
 
 constexpr size_t kSetBytes = 192 << 20;
+constexpr int kChunk = 64;  // outputs per call, as in LinearStage
 
 struct Shape {
   int64_t outputs, inputs;
@@ -64,6 +65,7 @@ struct WeightSet {
         } else {
           w.panel_bytes = static_cast<size_t>(shape.inputs) * 32 * (cls == ComputeClass::f32 ? 4 : 2);
         }
+        w.panel_stride = w.panel_bytes;
         weights.push_back(w);
         total += w.bytes();
         ops += 2.0 * static_cast<double>(shape.outputs * shape.inputs);
@@ -114,12 +116,11 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
   std::mt19937 random(2);
   for (int rows : {1, 2, 3, 4, 6, 8, 16, 32, 64, 512}) {
     if (rows == 512 && !large) continue;
-    int64_t widest = 0, longest = 0;
+    int64_t widest = 0;
     for (const PackedWeight& w : set.weights) {
       widest = std::max(widest, w.inputs);
-      longest = std::max(longest, w.panels() * w.panel);
     }
-    std::vector<float> x(static_cast<size_t>(rows * widest)), y(static_cast<size_t>(rows * longest));
+    std::vector<float> x(static_cast<size_t>(rows * widest)), y(kRowBlock * kChunk);
     std::vector<int8_t> codes(static_cast<size_t>(rows * widest));
     for (float& value : x) value = 1.0f + static_cast<float>(random() % 100) * 0.001f;
     for (int8_t& code : codes) code = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
@@ -136,19 +137,19 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
     const auto work = [&] {
       for (size_t i = 0; i < count; ++i) {
         const PackedWeight& w = set.weights[i];
-        const int64_t step = std::max<int64_t>(1, 64 / w.panel), stride = w.panels() * w.panel;
+        const int64_t step = kChunk / w.panel;
         for (int first_row = 0; first_row < rows; first_row += kRowBlock) {
           const int block = std::min(kRowBlock, rows - first_row);
           for (int64_t first = 0; first < w.panels(); first += step) {
-            float* const to = y.data() + first_row * stride + first * w.panel;
             const int64_t panels = std::min(step, w.panels() - first);
             if (w.coded()) {
               kernels.coded_linear(
                   w, first, panels,
-                  {codes.data() + first_row * w.inputs, scales.data() + first_row * w.inputs / kGroup, block}, to,
-                  stride);
+                  {codes.data() + first_row * w.inputs, scales.data() + first_row * w.inputs / kGroup, block}, y.data(),
+                  kChunk);
             } else {
-              kernels.float_linear(w, first, panels, x.data() + first_row * w.inputs, w.inputs, block, to, stride);
+              kernels.float_linear(w, first, panels, x.data() + first_row * w.inputs, w.inputs, block, y.data(),
+                                   kChunk);
             }
           }
         }

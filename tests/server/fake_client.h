@@ -219,11 +219,12 @@ class FakeClient final : public EngineClient {
       }
       if (pause_seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause_seconds));
       lock.lock();
+      for (Running& each : later) left.push_back(std::move(each));
       for (Running& each : left) {
+        // Aborts that came meanwhile found nothing to mark.
         each.abort = each.abort || std::find(aborted_.begin(), aborted_.end(), each.request.id) != aborted_.end();
         running_.push_back(std::move(each));
       }
-      for (Running& each : later) running_.push_back(std::move(each));
     }
   }
 

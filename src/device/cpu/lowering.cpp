@@ -172,6 +172,7 @@ class Lowering {
   void lower(const EmbedOp& op) { add<EmbedStage>(weights_.matrix(op.table), define(op.out)); }
 
   void lower(const LinearOp& op) {
+    if (op.activation == Activation::silu_mul) weights_.interleave(op.linears[0].weight, op.linears[1].weight);
     std::vector<Matrix> matrices;
     bool any_coded = false, any_float = false;
     for (const Linear& linear : op.linears) {

@@ -35,6 +35,17 @@ WeightStore::Entry& WeightStore::find(WeightRef ref, bool is_matrix) {
   return *entry;
 }
 
+void WeightStore::interleave(WeightRef first, WeightRef second) {
+  const WeightSource* const a = program_->weights().at(first.id).source.get();
+  const WeightSource* const b = program_->weights().at(second.id).source.get();
+  if (a == b || entries_.contains({a, true}) || entries_.contains({b, true})) return;
+  Entry &even = find(first, true), &odd = find(second, true);  // neighbours in the layout, if of one size
+  if (even.packed.panel_bytes != odd.packed.panel_bytes || even.packed.panels() != odd.packed.panels()) return;
+  if (even.packed.panel_bytes % 64 != 0 || odd.offset != even.offset + even.packed.bytes()) return;
+  odd.offset = even.offset + even.packed.panel_bytes;
+  even.packed.panel_stride = odd.packed.panel_stride = 2 * even.packed.panel_bytes;
+}
+
 const PackedWeight& WeightStore::matrix(WeightRef ref) {
   return find(ref, true).packed;
 }

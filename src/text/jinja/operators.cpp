@@ -71,7 +71,8 @@ Value integer_operation(Operator op, int64_t a, int64_t b) {
       return result;
     case Operator::divide:
       if (b == 0) fail("division by zero");
-      return static_cast<double>(a) / static_cast<double>(b);
+      // Python rounds the exact quotient; beyond 2^53 the operands are no doubles.
+      return static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b));
     case Operator::floor_divide:
     case Operator::modulo:
       if (b == 0) fail("integer division or modulo by zero");

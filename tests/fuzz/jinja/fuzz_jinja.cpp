@@ -35,8 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t zero = input.find('\0');
   RenderOptions options;
   options.limits.steps = 100'000;
-  options.limits.memory_bytes = 8 << 20;
-  options.limits.output_bytes = 1 << 20;
+  options.limits.memory_bytes = 1 << 20;
+  options.limits.output_bytes = 1 << 18;
   try {
     const Template parsed = Template::parse(input.substr(0, zero));
     const Dict context = context_of(zero == input.npos ? std::string_view() : input.substr(zero + 1));
