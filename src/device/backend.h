@@ -30,6 +30,7 @@ struct MemoryPlan {
   size_t weights = 0;          ///< packed weights
   size_t scratch = 0;          ///< activations and workspaces for Limits
   size_t bytes_per_block = 0;  ///< all layers' K and V of one cache block
+  size_t bytes_per_state = 0;  ///< all layers' recurrent state in one slot; 0 for models without
 };
 
 /// What planning knows of a step.
@@ -47,6 +48,9 @@ struct SequenceStep {
   int32_t rows = 0;
   int32_t context = 0;
   std::span<const int32_t> blocks;
+  /// Slot of the recurrent state, for models that have one; no two sequences of a step share it. A sequence at context
+  /// 0 starts from zeros whatever the slot holds.
+  int32_t state = -1;
 };
 
 /// Late-bound inputs; everything a span points at lives until wait() returns.
@@ -80,6 +84,7 @@ struct BindOptions {
   int num_blocks = 0;                    ///< cache blocks; address space is reserved, pages are committed on first use
   Communicator* communicator = nullptr;  ///< null: one rank
   Progress* progress = nullptr;          ///< null: silent
+  int num_states = 0;                    ///< slots of recurrent state, reserved like the blocks
 };
 
 class Executable {
@@ -94,6 +99,9 @@ class Executable {
   virtual const StepResult& wait(Ticket ticket) = 0;
   /// Copies whole cache blocks, all layers: pairs (from, to).
   virtual void copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) = 0;
+  /// Copies whole slots of recurrent state, all layers: pairs (from, to). Not while a step is in flight.
+  /// Nothing to do for models without.
+  virtual void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) { static_cast<void>(pairs); }
 };
 
 class Backend {

@@ -26,6 +26,12 @@ void check_vector(const WeightSource& weight, int64_t width, const char* role) {
     throw Error(cat(weight.name(), ": ", role, " must have ", width, " elements, but its shape is ", shape_of(weight)));
 }
 
+void check_matrix(const WeightSource& weight, int64_t rows, int64_t columns, const char* role) {
+  if (weight.rows() != rows || weight.columns() != columns)
+    throw Error(cat(weight.name(), ": ", role, " must have shape [", rows, ", ", columns, "], but its shape is ",
+                    shape_of(weight)));
+}
+
 int int_width(const WeightSource& weight, int64_t width) {
   if (width < 1 || width > std::numeric_limits<int>::max())
     throw Error(cat(weight.name(), ": ", width, " outputs are out of range"));
@@ -116,8 +122,84 @@ Value ProgramBuilder::attention(Value q, Value k, Value v, Attention attention) 
                     " of ", a.head_dim));
   if (a.rope && (a.rope->inv_freq.empty() || a.rope->inv_freq.size() > static_cast<size_t>(a.head_dim) / 2))
     throw Error(cat("attention: ", a.rope->inv_freq.size(), " rotary frequencies do not fit heads of ", a.head_dim));
+  const auto check_norm = [&](const std::optional<Norm>& norm, int64_t heads, const char* role) {
+    if (!norm) return;
+    const WeightSource& weight = program_.weight(norm->weight);
+    if (weight.rows() != 1 || (weight.columns() != a.head_dim && weight.columns() != heads * a.head_dim))
+      throw Error(cat(weight.name(), ": ", role, " must have ", a.head_dim, " elements (each head) or ",
+                      heads * a.head_dim, " (all heads), but its shape is ", shape_of(weight)));
+  };
+  check_norm(a.q_norm, a.heads, "a norm of queries");
+  check_norm(a.k_norm, a.kv_heads, "a norm of keys");
   const Value out = value(program_.width(q));
   program_.ops_.push_back(AttentionOp{q, k, v, std::move(attention), out});
+  return out;
+}
+
+StateRef ProgramBuilder::state(const StateDecl& decl) {
+  const StateDecl& d = decl;
+  // Far above any model, and far below an overflow of the state's size.
+  const auto fits = [](int size, int most) { return size >= 1 && size <= most; };
+  if (!fits(d.k_heads, 1 << 12) || !fits(d.v_heads, 1 << 12) || !fits(d.k_dim, 1 << 12) || !fits(d.v_dim, 1 << 12) ||
+      !fits(d.conv_width, 64) || d.v_heads % d.k_heads != 0)
+    throw Error(cat("recurrent state: ", d.v_heads, " value heads of ", d.v_dim, " cannot share ", d.k_heads,
+                    " key heads of ", d.k_dim, " with a convolution of ", d.conv_width));
+  program_.states_.push_back(decl);
+  return StateRef{static_cast<uint32_t>(program_.states_.size() - 1)};
+}
+
+Value ProgramBuilder::gate(Value x, Value gate) {
+  const int width = program_.width(x);
+  if (program_.width(gate) != width && program_.width(gate) != 1)
+    throw Error(cat("gate: its width ", program_.width(gate), " is neither 1 nor the ", width, " of the gated rows"));
+  const Value out = value(width);
+  program_.ops_.push_back(GateOp{x, gate, out});
+  return out;
+}
+
+Value ProgramBuilder::delta_net(Value qkv, Value z, Value b, Value a, DeltaNet delta_net) {
+  const DeltaNet& d = delta_net;
+  if (program_.states_.at(d.state.id) != StateDecl{d.v_heads, d.k_heads, d.k_dim, d.v_dim, d.conv_width})
+    throw Error("DeltaNet: its recurrent state was declared with another shape");
+  const int channels = 2 * d.k_heads * d.k_dim + d.v_heads * d.v_dim;
+  const auto check = [&](Value value, int width, const char* role) {
+    if (program_.width(value) != width)
+      throw Error(cat("DeltaNet: ", role, " of width ", program_.width(value), ", not ", width));
+  };
+  check(qkv, channels, "queries, keys and values");
+  check(z, d.v_heads * d.v_dim, "gates z");
+  check(b, d.v_heads, "gates b");
+  check(a, d.v_heads, "gates a");
+  check_matrix(program_.weight(d.conv), channels, d.conv_width, "a convolution of these channels");
+  check_vector(program_.weight(d.a_log), d.v_heads, "decays of these heads");
+  check_vector(program_.weight(d.dt_bias), d.v_heads, "biases of these heads");
+  check_vector(program_.weight(d.out_norm.weight), d.v_dim, "a norm of these heads");
+  const Value out = value(d.v_heads * d.v_dim);
+  program_.ops_.push_back(DeltaNetOp{qkv, z, b, a, std::move(delta_net), out});
+  return out;
+}
+
+Value ProgramBuilder::norm(Value x, Norm norm) {
+  check_vector(program_.weight(norm.weight), program_.width(x), "a norm of these activations");
+  const Value out = value(program_.width(x));
+  program_.ops_.push_back(NormOp{x, norm, out});
+  return out;
+}
+
+Value ProgramBuilder::moe(Value normed, Moe moe) {
+  const Moe& m = moe;
+  const int hidden = program_.width(normed);
+  const WeightSource& router = program_.weight(m.router);
+  constexpr int kMostExperts = 1 << 16;
+  if (m.experts < 1 || m.experts > kMostExperts || m.top_k < 1 || m.top_k > m.experts || m.width < 1)
+    throw Error(
+        cat(router.name(), ": ", m.top_k, " of ", m.experts, " experts of width ", m.width, " cannot be chosen"));
+  check_matrix(router, m.experts, hidden, "a router of these experts");
+  if (m.select_bias) check_vector(program_.weight(*m.select_bias), m.experts, "a bias of these experts");
+  check_matrix(program_.weight(m.gate_up), int64_t{m.experts} * 2 * m.width, hidden, "gate and up rows of all experts");
+  check_matrix(program_.weight(m.down), int64_t{m.experts} * hidden, m.width, "down rows of all experts");
+  const Value out = value(hidden);
+  program_.ops_.push_back(MoeOp{normed, std::move(moe), out});
   return out;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// A model file BUILDS a Program once; a Backend COMPILES it (device/backend.h). Contract of every op: output row t depends
-// only on row t and its sequence's cache, bit for bit, for any step shape, thread count or chunking.
+// A model file BUILDS a Program once; a Backend COMPILES it (device/backend.h). Contract of every op: output row t
+// depends only on row t and its sequence's cache, bit for bit, for any step shape, thread count or chunking.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +24,9 @@ struct WeightRef {
   bool operator==(const WeightRef&) const = default;
 };
 struct CacheRef {
+  uint32_t id = UINT32_MAX;
+};
+struct StateRef {
   uint32_t id = UINT32_MAX;
 };
 
@@ -64,7 +67,7 @@ struct Rope {
   float magnitude = 1.0f;
 };
 
-/// Causal grouped-query attention over a paged cache. q, k, v come as values; K is stored after rope.
+/// Causal grouped-query attention over a paged cache. q, k, v come as values; K is stored after norm and rope.
 struct Attention {
   int heads = 0;
   int kv_heads = 0;
@@ -72,6 +75,59 @@ struct Attention {
   float scale = 1.0f;
   std::optional<Rope> rope;
   CacheRef cache;
+  /// Norms of q and k before rope: over each head (weight of head_dim elements), or over the whole row when the weight
+  /// has heads * head_dim (kv_heads * head_dim) elements.
+  std::optional<Norm> q_norm, k_norm;
+};
+
+/// Gated DeltaNet of one token (device/reference/delta_net.h has the definition of its arithmetic):
+///
+///   c = silu(causal convolution of qkv over the last conv_width tokens);  q, k, v = split(c)
+///   value head h reads key head h * k_heads / v_heads
+///   q' = q / sqrt(sum q^2 + 1e-6) / sqrt(k_dim);  k' = k / sqrt(sum k^2 + 1e-6)
+///   g = -exp(a_log) * softplus(a + dt_bias);  beta = sigmoid(b)
+///   S <- e^g S;  S <- S + k' (beta (v - S'k'))';  o = S'q'
+///   out = rms(o; out_norm) * silu(z), per value head
+///
+/// Inputs: qkv [2 * k_heads * k_dim + v_heads * v_dim] (all q heads, all k heads, all v heads), z [v_heads * v_dim],
+/// b and a [v_heads].
+struct DeltaNet {
+  int k_heads = 0;
+  int v_heads = 0;
+  int k_dim = 0;
+  int v_dim = 0;
+  int conv_width = 4;
+  WeightRef conv;     ///< [channels of qkv, conv_width], oldest tap first
+  WeightRef a_log;    ///< [v_heads]
+  WeightRef dt_bias;  ///< [v_heads]
+  Norm out_norm;      ///< [v_dim]
+  StateRef state;
+};
+
+/// Mixture of experts: sum over the top_k chosen experts, in rank order, of w_e * down_e(silu(gate_e x) * (up_e x)).
+/// The router's scores are float32. Rank is by (score + select_bias) descending, the lower expert among equals.
+struct Moe {
+  int experts = 0;
+  int top_k = 0;
+  int width = 0;                         ///< of one expert
+  WeightRef router;                      ///< [experts, hidden]
+  bool sigmoid = false;                  ///< scores are sigmoid(logit); else softmax over all experts
+  std::optional<WeightRef> select_bias;  ///< [experts], added to the scores for choosing only
+  bool renormalize = true;               ///< the chosen scores are divided by their sum
+  float scale = 1.0f;                    ///< factor of all weights
+  WeightRef gate_up;                     ///< [experts * 2 * width, hidden]: of each expert first gate, then up rows
+  WeightRef down;                        ///< [experts * hidden, width]
+  Collective end = Collective::none;
+};
+
+/// Recurrent state of one DeltaNet layer, float32: one slot per sequence and snapshot.
+struct StateDecl {
+  int v_heads = 0;
+  int k_heads = 0;
+  int k_dim = 0;
+  int v_dim = 0;
+  int conv_width = 0;
+  bool operator==(const StateDecl&) const = default;
 };
 
 /// Paged K/V of one layer; its element type and block size are CacheOptions of the compilation.
@@ -102,6 +158,25 @@ struct AttentionOp {
   Attention attention;
   Value out;
 };
+struct GateOp {  ///< x * sigmoid(gate); a gate of width 1 scales the whole row
+  Value x, gate;
+  Value out;
+};
+struct DeltaNetOp {
+  Value qkv, z, b, a;
+  DeltaNet delta_net;
+  Value out;
+};
+struct MoeOp {  ///< on rows that are normed already
+  Value in;
+  Moe moe;
+  Value out;
+};
+struct NormOp {  ///< a norm whose result several ops read
+  Value in;
+  Norm norm;
+  Value out;
+};
 struct ResidualOp {
   Value x, y;
   Value out;
@@ -115,13 +190,14 @@ struct HeadOp {  ///< only the rows named in StepInputs::logit_rows go through
   Norm norm;
   WeightRef vocabulary;
 };
-using Op = std::variant<EmbedOp, LinearOp, AttentionOp, ResidualOp, TapOp, HeadOp>;
+using Op = std::variant<EmbedOp, LinearOp, AttentionOp, ResidualOp, TapOp, HeadOp, GateOp, DeltaNetOp, MoeOp, NormOp>;
 
 class Program {
  public:
   const std::vector<Op>& ops() const { return ops_; }
   const std::vector<WeightDecl>& weights() const { return weights_; }
   const std::vector<CacheDecl>& caches() const { return caches_; }
+  const std::vector<StateDecl>& states() const { return states_; }
   /// Width (elements per row) of a value.
   int width(Value value) const { return widths_.at(value.id); }
   uint32_t values() const { return static_cast<uint32_t>(widths_.size()); }
@@ -135,6 +211,7 @@ class Program {
   std::vector<Op> ops_;
   std::vector<WeightDecl> weights_;
   std::vector<CacheDecl> caches_;
+  std::vector<StateDecl> states_;
   std::vector<int> widths_;
   int vocabulary_ = 0;
   int taps_ = 0;
@@ -151,6 +228,13 @@ class ProgramBuilder {
   std::vector<Value> linear(Value x, std::optional<Norm> norm, std::vector<Linear> linears,
                             Activation activation = Activation::none);
   Value attention(Value q, Value k, Value v, Attention attention);
+  StateRef state(const StateDecl& decl);
+  /// A gate of width 1 scales whole rows.
+  Value gate(Value x, Value gate);
+  /// The state's shape must be that of the DeltaNet.
+  Value delta_net(Value qkv, Value z, Value b, Value a, DeltaNet delta_net);
+  Value norm(Value x, Norm norm);
+  Value moe(Value normed, Moe moe);
   Value residual(Value x, Value y);
   void tap(Value x, int slot);
   void head(Value x, Norm norm, WeightRef vocabulary);

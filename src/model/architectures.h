@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 
+#include "model/hf_config.h"
 #include "model/model.h"
 #include "weights/gguf.h"
 
@@ -9,5 +10,11 @@ namespace gristmill::model {
 // One builder per architecture, each in a file of its own. A builder reads the config, builds the Program, and throws
 // Error naming the file and the key or tensor that does not fit. It may read small tensors (rope divisors), no weights.
 Model load_llama(const std::shared_ptr<const weights::GgufFile>& file, const BuildOptions& options);
+
+// From Hugging Face folders.
+Model load_llama_hf(HfConfig keys, const BuildOptions& options);  // Llama, Mistral, SmolLM2, Qwen2
+Model load_qwen3(HfConfig keys, const BuildOptions& options);     // dense and mixtures of experts
+Model load_qwen3_5(HfConfig keys, const BuildOptions& options);   // the text tower, dense and mixtures of experts
+Model load_minimax_m2(HfConfig keys, const BuildOptions& options);
 
 }  // namespace gristmill::model

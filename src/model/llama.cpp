@@ -53,7 +53,7 @@ class LlamaBuilder {
         config_.tied_embeddings ? table
                                 : builder_.weight(tensors_.matrix("output.weight", config_.vocabulary, config_.hidden));
     builder_.head(x, output_norm, vocabulary);
-    tensors_.check_all_used();
+    tensors_.check_complete();
     return {config_, std::make_shared<const device::Program>(std::move(builder_).build())};
   }
 

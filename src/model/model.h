@@ -27,6 +27,8 @@ struct ModelConfig {
 struct BuildOptions {
   bool exact = false;       ///< float32 weights
   bool tap_layers = false;  ///< tap 0 = embeddings, tap i + 1 = after layer i
+  /// Taps what each router of experts reads, layer after layer. For tests of routing; not together with tap_layers.
+  bool tap_router_inputs = false;
 };
 
 struct Model {
@@ -34,8 +36,9 @@ struct Model {
   std::shared_ptr<const device::Program> program;
 };
 
-/// Opens `path` (a GGUF file today) and builds its Program; no tensor data is read yet. Throws Error naming file, key
-/// or tensor; an architecture without a builder is refused with the list of those there are.
+/// Opens `path` (a GGUF file, or a Hugging Face folder of config.json and safetensors) and builds its Program; no
+/// tensor data beyond small scales is read yet. Throws Error naming file, key or tensor; an architecture without a
+/// builder is refused with the list of those there are.
 Model load_model(const std::string& path, const BuildOptions& options);
 
 }  // namespace gristmill::model

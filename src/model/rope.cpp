@@ -32,6 +32,14 @@ device::Rope make_rope(int dims, double base, const RopeScaling& scaling) {
       const double stretched = std::clamp((j - low) / std::max(high - low, 0.001), 0.0, 1.0);
       frequency *= (1 - stretched) + stretched / scaling.factor;
     }
+    if (scaling.kind == RopeScaling::Kind::llama3) {
+      // Llama 3.1: between the two wave lengths, kept and stretched frequencies are mixed.
+      const double turns = scaling.original_context * frequency / (2 * std::numbers::pi);
+      const double kept = std::clamp(
+          (turns - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor), 0.0,
+          1.0);
+      frequency *= (1 - kept) / scaling.factor + kept;
+    }
     if (!scaling.divisors.empty()) frequency /= static_cast<double>(scaling.divisors[static_cast<size_t>(j)]);
     rope.inv_freq.push_back(static_cast<float>(frequency));
   }

@@ -11,28 +11,46 @@
 
 namespace gristmill::model {
 
-/// Takes a model's tensors out of a checkpoint by name, each checked against the shape that the config asks for.
+/// Takes a model's tensors out of a checkpoint by name, each checked against the shape that the config asks for. One
+/// that is missing is remembered, and a stand-in given, so that check_complete() can name all of them at once. FP8
+/// tensors with a scale per block beside them (NAME_scale_inv) are read as their product.
 class TensorBinder {
  public:
   TensorBinder(std::shared_ptr<const weights::Checkpoint> checkpoint, bool exact)
       : checkpoint_(std::move(checkpoint)), exact_(exact) {}
 
+  /// Rows and columns of a block of FP8 weights; 128 x 128 unless set.
+  void set_fp8_blocks(int rows, int columns) {
+    fp8_rows_ = rows;
+    fp8_columns_ = columns;
+  }
+  bool has(const std::string& name) const { return checkpoint_->contains(name); }
+
   /// A matrix of [rows, columns]. Throws Error naming the tensor and both shapes.
   std::shared_ptr<const device::WeightSource> matrix(const std::string& name, int64_t rows, int64_t columns);
   std::shared_ptr<const device::WeightSource> vector(const std::string& name, int64_t elements);
+  /// A tensor of any shape, as a matrix of its last dimension's columns.
+  std::shared_ptr<const device::WeightSource> tensor(const std::string& name, const std::vector<int64_t>& shape) {
+    return take(name, shape);
+  }
   /// Null when there is none of that name.
   std::shared_ptr<const device::WeightSource> optional_vector(const std::string& name, int64_t elements);
   /// Says that a tensor was read elsewhere.
   void use(const std::string& name) { used_.insert(name); }
-  /// Throws Error naming a tensor that nobody asked for: a model that has it computes something else.
-  void check_all_used() const;
+  /// Says that all tensors whose name starts so are of no use here; `what` they are goes to the log.
+  void skip(const std::string& prefix, const char* what);
+  /// Throws Error naming the tensors that are missing, and those that nobody asked for: a model that has them computes
+  /// something else.
+  void check_complete() const;
 
  private:
   std::shared_ptr<const device::WeightSource> take(const std::string& name, const std::vector<int64_t>& shape);
 
   std::shared_ptr<const weights::Checkpoint> checkpoint_;
   bool exact_;
+  int fp8_rows_ = 128, fp8_columns_ = 128;
   std::set<std::string> used_;
+  std::vector<std::string> missing_;
 };
 
 }  // namespace gristmill::model

@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "weights/block_fields.h"
+#include "weights/float8.h"
 
 namespace gristmill::weights {
 namespace {
@@ -20,6 +21,15 @@ void block_f16(const uint8_t* block, float* out) {
 }
 void block_bf16(const uint8_t* block, float* out) {
   *out = bf16_to_f32(u16_at(block));
+}
+
+void block_f64(const uint8_t* block, float* out) {
+  double value;
+  std::memcpy(&value, block, sizeof value);
+  *out = static_cast<float>(value);
+}
+void block_fp8_e4m3(const uint8_t* block, float* out) {
+  *out = fp8_e4m3_to_f32(*block);
 }
 
 void block_q4_0(const uint8_t* block, float* out) {
@@ -141,14 +151,14 @@ const BlockType& block_type(StorageType type) {
       {{"F32", 1, 4}, block_f32},
       {{"F16", 1, 2}, block_f16},
       {{"BF16", 1, 2}, block_bf16},
-      {{"F64", 1, 8}, nullptr},
+      {{"F64", 1, 8}, block_f64},
       {{"I8", 1, 1}, nullptr},
       {{"U8", 1, 1}, nullptr},
       {{"I16", 1, 2}, nullptr},
       {{"I32", 1, 4}, nullptr},
       {{"I64", 1, 8}, nullptr},
       {{"BOOL", 1, 1}, nullptr},
-      {{"F8_E4M3", 1, 1}, nullptr},
+      {{"F8_E4M3", 1, 1}, block_fp8_e4m3},
       {{"Q4_0", 32, 18}, block_q4_0},
       {{"Q4_1", 32, 20}, block_q4_1},
       {{"Q5_0", 32, 22}, block_q5_0},

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "weights/gguf_blocks.h"
 #include "weights/mapped_file.h"
 
@@ -14,165 +14,7 @@ namespace {
 
 constexpr uint64_t kLongestHeader = 100'000'000;  // the format's own limit
 
-/// Reads the JSON of a header. Only what the format has: objects of strings, and of {dtype, shape, data_offsets}.
-class HeaderReader {
- public:
-  HeaderReader(const std::string& path, std::string_view text) : path_(path), text_(text) {}
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(cat(path_, ": ", context_.empty() ? "header" : cat("tensor ", quoted(context_)), ": ", what,
-                    " (at byte ", at_, " of the header)"));
-  }
-  void set_context(std::string_view name) { context_ = name; }
-
-  bool next_is(char c) {
-    skip_space();
-    if (at_ == text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  void expect(char c) {
-    if (!next_is(c)) fail(cat("'", c, "' expected"));
-  }
-  void expect_end() {
-    skip_space();
-    if (at_ != text_.size()) fail("text behind the header's end");
-  }
-
-  /// Calls member(key) for each member of an object; it must read the value.
-  template <class Member>
-  void object(Member member) {
-    expect('{');
-    if (next_is('}')) return;
-    do {
-      const std::string key = string();
-      expect(':');
-      member(key);
-    } while (next_is(','));
-    expect('}');
-  }
-
-  std::vector<uint64_t> integers() {
-    std::vector<uint64_t> all;
-    expect('[');
-    if (next_is(']')) return all;
-    do all.push_back(integer());
-    while (next_is(','));
-    expect(']');
-    return all;
-  }
-
-  std::string string() {
-    expect('"');
-    std::string out;
-    for (;;) {
-      if (at_ == text_.size()) fail("a string does not end");
-      const char c = text_[at_++];
-      if (c == '"') return out;
-      if (static_cast<unsigned char>(c) < 0x20) fail("a control character in a string");
-      if (c == '\\') {
-        escape(&out);
-      } else {
-        out += c;
-      }
-    }
-  }
-
- private:
-  void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
-      ++at_;
-  }
-
-  uint64_t integer() {
-    skip_space();
-    const size_t start = at_;
-    uint64_t value = 0;
-    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
-      const auto digit = static_cast<uint64_t>(text_[at_] - '0');
-      if (value > (std::numeric_limits<uint64_t>::max() - digit) / 10) fail("a number is out of range");
-      value = value * 10 + digit;
-      ++at_;
-    }
-    if (at_ == start) fail("a whole number expected");
-    return value;
-  }
-
-  uint32_t hex4() {
-    uint32_t value = 0;
-    for (int i = 0; i < 4; ++i) {
-      const char c = at_ < text_.size() ? text_[at_++] : '\0';
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                               : -1;
-      if (digit < 0) fail("four hexadecimal digits expected");
-      value = value << 4 | static_cast<uint32_t>(digit);
-    }
-    return value;
-  }
-
-  void escape(std::string* out) {
-    const char c = at_ < text_.size() ? text_[at_++] : '\0';
-    switch (c) {
-      case '"':
-      case '\\':
-      case '/':
-        *out += c;
-        return;
-      case 'b':
-        *out += '\b';
-        return;
-      case 'f':
-        *out += '\f';
-        return;
-      case 'n':
-        *out += '\n';
-        return;
-      case 'r':
-        *out += '\r';
-        return;
-      case 't':
-        *out += '\t';
-        return;
-      case 'u':
-        break;
-      default:
-        fail("unknown escape in a string");
-    }
-    uint32_t code = hex4();
-    if (code >= 0xd800 && code < 0xe000) {  // a surrogate pair
-      if (code >= 0xdc00 || text_.substr(at_, 2) != "\\u") fail("half a surrogate pair in a string");
-      at_ += 2;
-      const uint32_t low = hex4();
-      if (low < 0xdc00 || low >= 0xe000) fail("half a surrogate pair in a string");
-      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-    }
-    const auto put = [&](uint32_t byte) { *out += static_cast<char>(byte); };
-    if (code < 0x80) {
-      put(code);
-    } else if (code < 0x800) {
-      put(0xc0 | code >> 6);
-      put(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-      put(0xe0 | code >> 12);
-      put(0x80 | (code >> 6 & 0x3f));
-      put(0x80 | (code & 0x3f));
-    } else {
-      put(0xf0 | code >> 18);
-      put(0x80 | (code >> 12 & 0x3f));
-      put(0x80 | (code >> 6 & 0x3f));
-      put(0x80 | (code & 0x3f));
-    }
-  }
-
-  const std::string& path_;
-  std::string_view text_;
-  size_t at_ = 0;
-  std::string context_;
-};
-
-StorageType storage_type(const HeaderReader& reader, std::string_view dtype) {
+StorageType storage_type(const JsonReader& reader, std::string_view dtype) {
   static constexpr std::pair<std::string_view, StorageType> kTypes[] = {
       {"F32", StorageType::f32},      {"F16", StorageType::f16},         {"BF16", StorageType::bf16},
       {"F64", StorageType::f64},      {"I8", StorageType::i8},           {"U8", StorageType::u8},
@@ -183,14 +25,20 @@ StorageType storage_type(const HeaderReader& reader, std::string_view dtype) {
   reader.fail(cat("dtype ", quoted(dtype), " is not supported"));
 }
 
+std::vector<uint64_t> read_integers(JsonReader& reader) {
+  std::vector<uint64_t> all;
+  reader.array([&] { all.push_back(reader.whole_number()); });
+  return all;
+}
+
 struct Entry {
   TensorView view;
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-Entry read_entry(HeaderReader& reader, const std::string& name) {
-  reader.set_context(name);
+Entry read_entry(JsonReader& reader, const std::string& name) {
+  reader.set_context(cat("tensor ", quoted(name)));
   Entry entry;
   entry.view.name = name;
   std::optional<StorageType> type;
@@ -199,9 +47,9 @@ Entry read_entry(HeaderReader& reader, const std::string& name) {
     if (key == "dtype" && !type) {
       type = storage_type(reader, reader.string());
     } else if (key == "shape" && !shape) {
-      shape = reader.integers();
+      shape = read_integers(reader);
     } else if (key == "data_offsets" && !offsets) {
-      offsets = reader.integers();
+      offsets = read_integers(reader);
     } else {
       reader.fail(cat("unexpected member ", quoted(key)));
     }
@@ -253,7 +101,7 @@ std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::string& 
   const std::string_view text(reinterpret_cast<const char*>(bytes.data() + sizeof header_size), header_size);
   const std::span<const std::byte> data = bytes.subspan(sizeof header_size + header_size);
 
-  HeaderReader reader(path, text);
+  JsonReader reader(path, text);
   std::vector<Entry> entries;
   bool has_metadata = false;
   reader.object([&](const std::string& name) {
@@ -273,7 +121,7 @@ std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::string& 
             [](const Entry& a, const Entry& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
   uint64_t end = 0;
   for (Entry& entry : entries) {
-    reader.set_context(entry.view.name);
+    reader.set_context(cat("tensor ", quoted(entry.view.name)));
     if (entry.begin != end) reader.fail(cat("begins at ", entry.begin, " where the tensor before ends at ", end));
     if (entry.end > data.size()) reader.fail("reaches beyond the end of the file; it is truncated or corrupt");
     end = entry.end;

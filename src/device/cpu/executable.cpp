@@ -27,6 +27,7 @@ CpuExecutable::CpuExecutable(std::shared_ptr<ComputeTeam> team, const Kernels& k
   plan_.weights = weights_.bytes();
   plan_.scratch = lowered_.scratch.size();
   plan_.bytes_per_block = lowered_.bytes_per_block;
+  plan_.bytes_per_state = lowered_.bytes_per_state;
   frame_.kernels = &kernels;
   frame_.members = team_->size();
   frame_.member_offset = lowered_.member_offset;
@@ -46,10 +47,16 @@ CpuExecutable::~CpuExecutable() {
 void CpuExecutable::bind(const BindOptions& options) {
   if (frame_.scratch != nullptr) throw Error("an executable is bound once");
   if (options.num_blocks < 1) throw Error(cat(options.num_blocks, " cache blocks: at least 1 is needed"));
+  if (options.num_states < 0) throw Error(cat(options.num_states, " slots of recurrent state: at least 0 are needed"));
   SilentProgress silent;
   cache_ = Region(plan_.bytes_per_block * static_cast<size_t>(options.num_blocks), false, "the KV cache");
   scratch_ = Region(plan_.scratch, false, "activations");
   weights_.load(*team_, options.progress == nullptr ? silent : *options.progress);
+  if (plan_.bytes_per_state != 0 && options.num_states > 0) {
+    frame_.num_states = static_cast<size_t>(options.num_states);
+    states_ = Region(plan_.bytes_per_state * frame_.num_states, false, "recurrent state");
+    frame_.states = states_.data();
+  }
   frame_.num_blocks = static_cast<size_t>(options.num_blocks);
   frame_.cache = cache_.data();
   frame_.scratch = scratch_.data();
@@ -95,11 +102,25 @@ std::string CpuExecutable::fault_of(const StepInputs& inputs) const {
   }
   if (rows != static_cast<int64_t>(inputs.ids.size()))
     return cat("sequences of other than ", inputs.ids.size(), " rows");
+  if (std::string fault = fault_of_states(inputs); !fault.empty()) return fault;
   if (inputs.want_logits.size() != inputs.logit_rows.size()) return "want_logits and logit_rows differ in length";
   int32_t before = -1;
   for (int32_t row : inputs.logit_rows) {
     if (row <= before || row >= rows) return cat("logit row ", row, " is out of order or range");
     before = row;
+  }
+  return "";
+}
+
+std::string CpuExecutable::fault_of_states(const StepInputs& inputs) const {
+  if (plan_.bytes_per_state == 0) return "";
+  std::vector<bool> used(frame_.num_states);
+  for (const SequenceStep& sequence : inputs.sequences) {
+    if (sequence.state < 0 || static_cast<size_t>(sequence.state) >= frame_.num_states)
+      return cat("slot ", sequence.state, " of recurrent state is not one of ", frame_.num_states);
+    if (used[static_cast<size_t>(sequence.state)])
+      return cat("slot ", sequence.state, " of recurrent state belongs to two sequences");
+    used[static_cast<size_t>(sequence.state)] = true;
   }
   return "";
 }
@@ -174,6 +195,19 @@ void CpuExecutable::copy_blocks(std::span<const std::pair<int32_t, int32_t>> pai
         std::memcpy(pool.v(layout, head, to), pool.v(layout, head, from), layout.v_head_bytes);
       }
     }
+  }
+}
+
+void CpuExecutable::copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) {
+  if (plan_.bytes_per_state == 0) return;
+  const auto valid = [&](int32_t slot) { return slot >= 0 && static_cast<size_t>(slot) < frame_.num_states; };
+  for (const auto& [from, to] : pairs) {
+    if (!valid(from) || !valid(to))
+      throw StepError(
+          cat("slot ", from, " of recurrent state cannot be copied to ", to, ": there are ", frame_.num_states));
+    if (from == to) continue;
+    std::memcpy(frame_.states + static_cast<size_t>(to) * plan_.bytes_per_state,
+                frame_.states + static_cast<size_t>(from) * plan_.bytes_per_state, plan_.bytes_per_state);
   }
 }
 

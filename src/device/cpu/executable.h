@@ -20,11 +20,13 @@ class CpuExecutable final : public Executable {
   Ticket launch(const StepShape& shape, const StepInputs& inputs) override;
   const StepResult& wait(Ticket ticket) override;
   void copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) override;
+  void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
 
  private:
   /// What is wrong with the inputs of a step, or "".
   std::string fault_of(const StepInputs& inputs) const;
   std::string fault_of(const SequenceStep& sequence, int32_t first_row) const;
+  std::string fault_of_states(const StepInputs& inputs) const;
   void fill_frame(const StepInputs& inputs);
   void fill_result();
 
@@ -35,7 +37,7 @@ class CpuExecutable final : public Executable {
   WeightStore weights_;
   Lowered lowered_;
   MemoryPlan plan_;
-  Region scratch_, cache_;
+  Region scratch_, cache_, states_;
   Frame frame_;
   std::vector<Phase> phases_;
   std::vector<std::pair<const Frame*, const Stage*>> contexts_;

@@ -1,9 +1,11 @@
 #include "device/cpu/lowering.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "base/error.h"
+#include "device/cpu/expert_stages.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -53,6 +55,7 @@ class Lowering {
 
   Lowered run() && {
     lay_out_caches();
+    lay_out_states();
     count_uses();
     for (current_ = 0; current_ < program_.ops().size(); ++current_) {
       moved_ = UINT32_MAX;
@@ -86,6 +89,13 @@ class Lowering {
     }
   }
 
+  void lay_out_states() {
+    for (const StateDecl& decl : program_.states()) {
+      result_.states.push_back({reference::DeltaNetLayout(decl), result_.bytes_per_state});
+      result_.bytes_per_state += result_.states.back().layout.floats * sizeof(float);
+    }
+  }
+
   void count_uses() {
     const auto use = [&](Value value, size_t at) {
       ++uses_.at(value.id);
@@ -103,6 +113,14 @@ class Lowering {
         use(residual->x, i);
         use(residual->y, i);
       }
+      if (const auto* gate = std::get_if<GateOp>(&op)) {
+        use(gate->x, i);
+        use(gate->gate, i);
+      }
+      if (const auto* delta_net = std::get_if<DeltaNetOp>(&op))
+        for (const Value in : {delta_net->qkv, delta_net->z, delta_net->b, delta_net->a}) use(in, i);
+      if (const auto* moe = std::get_if<MoeOp>(&op)) use(moe->in, i);
+      if (const auto* norm = std::get_if<NormOp>(&op)) use(norm->in, i);
       if (const auto* tap = std::get_if<TapOp>(&op)) use(tap->in, i);
       if (const auto* head = std::get_if<HeadOp>(&op)) use(head->in, i);
     }
@@ -217,8 +235,11 @@ class Lowering {
     const Attention& attention = op.attention;
     const LayerCache& layer = result_.caches.at(attention.cache.id);
     const RotaryStage* rotary = attention.rope ? &rotary_for(*attention.rope) : nullptr;
+    const Rows q = normed_parts(op.q, attention.q_norm), k = normed_parts(op.k, attention.k_norm);
     const Rows rotated = buffers_.take(program_.width(op.q));
-    add<CacheWriteStage>(attention, rotary, layer, rows(op.q), rows(op.k), rows(op.v), rotated);
+    add<CacheWriteStage>(attention, rotary, layer, q, k, rows(op.v), rotated);
+    if (attention.q_norm) buffers_.give(q);
+    if (attention.k_norm) buffers_.give(k);
     const int partitions = (limits_.context + kPartition - 1) / kPartition;
     const size_t partial_bytes = sizeof(float) * static_cast<size_t>(limits_.seqs) * attention.heads * partitions *
                                  static_cast<size_t>(partial_floats(layer.layout));
@@ -232,6 +253,85 @@ class Lowering {
     if (consumer == nullptr || !(consumer->in == op.out)) add<PrepareStage>(begin_preparation(op.out));
   }
 
+  /// Queries or keys behind their norm, in a buffer of their own where there is one.
+  Rows normed_parts(Value in, const std::optional<Norm>& norm) {
+    if (!norm) return rows(in);
+    const Rows out = buffers_.take(program_.width(in));
+    const int width = static_cast<int>(program_.weight(norm->weight).columns());
+    add<PartNormStage>(rows(in), weights_.vector(norm->weight), width, norm->eps, out);
+    return out;
+  }
+
+  void lower(const GateOp& op) { add<GateStage>(rows(op.x), rows(op.gate), define(op.out)); }
+
+  void lower(const NormOp& op) {
+    Preparation p = begin_preparation(op.in);
+    p.norm_weight = &weights_.vector(op.norm.weight);
+    p.norm_eps = op.norm.eps;
+    p.floats = define(op.out);
+    add<PrepareStage>(p);
+  }
+
+  void lower(const DeltaNetOp& op) {
+    const DeltaNet& d = op.delta_net;
+    const DeltaNetStage::Weights weights{&weights_.vector(d.conv), &weights_.vector(d.a_log),
+                                         &weights_.vector(d.dt_bias), &weights_.vector(d.out_norm.weight)};
+    add<DeltaNetStage>(d, result_.states.at(d.state.id), result_.bytes_per_state, weights, rows(op.qkv), rows(op.z),
+                       rows(op.b), rows(op.a), define(op.out));
+  }
+
+  void lower(const MoeOp& op) {
+    const Moe& moe = op.moe;
+    const PackedWeight& router = weights_.matrix(moe.router);
+    const PackedWeight& gate_up = weights_.matrix(moe.gate_up);
+    const PackedWeight& down = weights_.matrix(moe.down);
+    const ExpertBuffers& buffers = expert_buffers(moe, program_.width(op.in), gate_up.coded(), down.coded());
+    const LinearInput in =
+        prepare(begin_preparation(op.in), std::nullopt, program_.width(op.in), router.coded(), false);
+    add<LinearStage>(in, std::vector<Matrix>{{&router, nullptr, buffers.scores}});
+    add<RouteStage>(moe, moe.select_bias ? &weights_.vector(*moe.select_bias) : nullptr, buffers);
+    add<PlaceStage>(buffers);
+    add<DispatchStage>(rows(op.in), buffers);
+    add<ExpertGateStage>(gate_up, buffers);
+    add<ExpertDownStage>(down, buffers);
+    add<CombineStage>(buffers, define(op.out));
+  }
+
+  const ExpertBuffers& expert_buffers(const Moe& moe, int hidden, bool coded_in, bool coded_inner) {
+    for (const ExpertBuffers& known : expert_buffers_)
+      if (known.experts == moe.experts && known.top_k == moe.top_k && known.hidden == hidden &&
+          known.width == moe.width && known.coded_in == coded_in && known.coded_inner == coded_inner)
+        return known;
+    const int pairs = limits_.tokens * moe.top_k;
+    const auto rows = [&](int count, int width) {
+      const int64_t stride = padded(width);
+      return Rows{result_.scratch.add(sizeof(float) * static_cast<size_t>(stride) * static_cast<size_t>(count)), stride,
+                  width};
+    };
+    const auto input = [&](int width, bool coded) {
+      LinearInput made;
+      if (coded) {
+        made.codes = coded_rows(width, pairs);
+      } else {
+        made.floats = rows(pairs, width);
+      }
+      return made;
+    };
+    ExpertBuffers b;
+    b.experts = moe.experts, b.top_k = moe.top_k, b.hidden = hidden, b.width = moe.width;
+    b.coded_in = coded_in, b.coded_inner = coded_inner;
+    b.scores = rows(limits_.tokens, moe.experts);
+    b.chosen = result_.scratch.add(sizeof(int32_t) * static_cast<size_t>(pairs));
+    b.weights = result_.scratch.add(sizeof(float) * static_cast<size_t>(pairs));
+    b.first = result_.scratch.add(sizeof(int32_t) * (static_cast<size_t>(moe.experts) + 1));
+    b.place = result_.scratch.add(sizeof(int32_t) * static_cast<size_t>(pairs));
+    b.in = input(hidden, coded_in);
+    b.inner = input(moe.width, coded_inner);
+    b.results = rows(pairs, hidden);
+    expert_buffers_.push_back(b);
+    return expert_buffers_.back();
+  }
+
   void lower(const ResidualOp& op) {
     PendingSum sum{rows(op.x), rows(op.y), {}};
     if (last_use_[op.x.id] == current_ && uses_[op.x.id] > 0) {
@@ -243,8 +343,9 @@ class Lowering {
     pending_sum_ = sum;
     const auto* linear = next() == nullptr ? nullptr : std::get_if<LinearOp>(next());
     const auto* head = next() == nullptr ? nullptr : std::get_if<HeadOp>(next());
-    const bool fused =
-        (linear != nullptr && linear->in == op.out) || (head != nullptr && head->in == op.out && uses_[op.out.id] == 1);
+    const auto* norm = next() == nullptr ? nullptr : std::get_if<NormOp>(next());
+    const bool fused = (norm != nullptr && norm->in == op.out) || (linear != nullptr && linear->in == op.out) ||
+                       (head != nullptr && head->in == op.out && uses_[op.out.id] == 1);
     if (!fused) add<PrepareStage>(begin_preparation(op.out));
   }
 
@@ -323,6 +424,7 @@ class Lowering {
   std::optional<Rows> normed_;
   std::map<int, CodedRows> prepared_codes_, gated_codes_;
   std::map<size_t, size_t> partials_;
+  std::deque<ExpertBuffers> expert_buffers_;
   std::vector<const RotaryStage*> rotaries_;
 };
 

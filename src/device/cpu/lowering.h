@@ -4,6 +4,7 @@
 
 #include "device/backend.h"
 #include "device/cpu/attention_stages.h"
+#include "device/cpu/fallback_stages.h"
 #include "device/cpu/linear_stages.h"
 #include "device/cpu/region.h"
 #include "device/cpu/row_stages.h"
@@ -17,6 +18,8 @@ struct Lowered {
   std::vector<std::unique_ptr<AttentionWork>> works;
   std::vector<LayerCache> caches;
   size_t bytes_per_block = 0;
+  std::vector<LayerState> states;
+  size_t bytes_per_state = 0;
   Layout scratch;
   size_t member_offset = 0, member_bytes = 0;
   const HeadStage* head = nullptr;

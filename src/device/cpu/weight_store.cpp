@@ -30,7 +30,7 @@ WeightStore::Entry& WeightStore::find(WeightRef ref, bool is_matrix) {
     entry->packed = packed_form(*decl.source, kernels_, exact_);
     entry->offset = layout_.add(entry->packed.bytes());
   } else {
-    entry->offset = layout_.add(sizeof(float) * static_cast<size_t>(decl.source->columns()));
+    entry->offset = layout_.add(sizeof(float) * static_cast<size_t>(decl.source->rows() * decl.source->columns()));
   }
   return *entry;
 }
@@ -102,7 +102,7 @@ void WeightStore::load(ComputeTeam& team, Progress& progress) {
       entry->packed.data = region_.data() + entry->offset;
     } else {
       auto* const to = reinterpret_cast<float*>(region_.data() + entry->offset);
-      entry->source->read_f32(0, 1, to);
+      entry->source->read_f32(0, entry->source->rows(), to);
       entry->floats = to;
       progress.advance(entry->source->file_bytes());
     }

@@ -23,7 +23,7 @@ class WeightStore {
   /// Says that two matrices are read in turns, panel by panel (gate and up): where both are new and of one form, their
   /// panels take turns in memory too, so that it is read as one stream.
   void interleave(WeightRef first, WeightRef second);
-  /// A norm weight or bias. Null until load(), hence by address.
+  /// A norm weight, a bias or another small weight as plain rows. Null until load(), hence by address.
   const float* const& vector(WeightRef ref);
   size_t bytes() const { return layout_.size(); }
   void load(ComputeTeam& team, Progress& progress);

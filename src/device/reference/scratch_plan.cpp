@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "device/reference/delta_net.h"
+#include "device/reference/experts.h"
+
 namespace gristmill::device::reference {
 namespace {
 
@@ -18,6 +21,10 @@ std::vector<Value> inputs_of(const Op& op) {
                                [](const LinearOp& o) { return std::vector<Value>{o.in}; },
                                [](const AttentionOp& o) { return std::vector<Value>{o.q, o.k, o.v}; },
                                [](const ResidualOp& o) { return std::vector<Value>{o.x, o.y}; },
+                               [](const GateOp& o) { return std::vector<Value>{o.x, o.gate}; },
+                               [](const DeltaNetOp& o) { return std::vector<Value>{o.qkv, o.z, o.b, o.a}; },
+                               [](const MoeOp& o) { return std::vector<Value>{o.in}; },
+                               [](const NormOp& o) { return std::vector<Value>{o.in}; },
                                [](const TapOp& o) { return std::vector<Value>{o.in}; },
                                [](const HeadOp& o) { return std::vector<Value>{o.in}; }},
                     op);
@@ -25,10 +32,9 @@ std::vector<Value> inputs_of(const Op& op) {
 
 std::vector<Value> outputs_of(const Op& op) {
   return std::visit(
-      Overloaded{[](const EmbedOp& o) { return std::vector<Value>{o.out}; }, [](const LinearOp& o) { return o.out; },
-                 [](const AttentionOp& o) { return std::vector<Value>{o.out}; },
-                 [](const ResidualOp& o) { return std::vector<Value>{o.out}; },
-                 [](const TapOp&) { return std::vector<Value>{}; }, [](const HeadOp&) { return std::vector<Value>{}; }},
+      Overloaded{[](const LinearOp& o) { return o.out; }, [](const TapOp&) { return std::vector<Value>{}; },
+                 [](const HeadOp&) { return std::vector<Value>{}; },
+                 [](const auto& o) { return std::vector<Value>{o.out}; }},
       op);
 }
 
@@ -52,7 +58,7 @@ ScratchPlan plan_scratch(const Program& program, const Limits& limits) {
 
   plan.values.resize(program.values());
   std::multimap<size_t, size_t> free;  // width -> offset
-  size_t widest_input = 0, widest_pair = 0, widest_heads = 0, head_width = 0;
+  size_t widest_input = 0, widest_pair = 0, widest_heads = 0, head_width = 0, work = 0;
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const Op& op = program.ops()[i];
     for (const Value value : outputs_of(op)) {
@@ -78,6 +84,11 @@ ScratchPlan plan_scratch(const Program& program, const Limits& limits) {
       if (linear->activation == Activation::silu_mul) widest_pair = std::max(widest_pair, width(linear->out[0]));
     } else if (const auto* attention = std::get_if<AttentionOp>(&op)) {
       widest_heads = std::max(widest_heads, width(attention->q) + width(attention->k));
+    } else if (const auto* delta_net = std::get_if<DeltaNetOp>(&op)) {
+      const DeltaNetLayout layout(program.states()[delta_net->delta_net.state.id]);
+      work = std::max(work, delta_net_work(layout, delta_net->delta_net));
+    } else if (const auto* moe = std::get_if<MoeOp>(&op)) {
+      work = std::max(work, experts_work(moe->moe, program.width(moe->in)));
     } else if (const auto* head = std::get_if<HeadOp>(&op)) {
       head_width = width(head->in);
     }
@@ -85,6 +96,7 @@ ScratchPlan plan_scratch(const Program& program, const Limits& limits) {
   plan.normed = add(tokens, widest_input);
   plan.up = add(tokens, widest_pair);
   plan.rotated = add(1, widest_heads);
+  plan.work = add(1, work);
   plan.scores = add(1, static_cast<size_t>(limits.context));
   plan.head_rows = add(static_cast<size_t>(limits.rows), head_width);
   plan.logits = add(static_cast<size_t>(limits.rows), static_cast<size_t>(program.vocabulary()));

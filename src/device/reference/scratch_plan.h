@@ -14,6 +14,7 @@ struct ScratchPlan {
   size_t normed = 0;           ///< [tokens][widest input of a linear]
   size_t up = 0;               ///< [tokens][widest pair of silu_mul]
   size_t rotated = 0;          ///< one row of queries and keys
+  size_t work = 0;             ///< one token of a DeltaNet or a Moe
   size_t scores = 0;           ///< [context]
   size_t head_rows = 0;        ///< [rows][width of the head's input]
   size_t logits = 0;           ///< [rows][vocabulary]

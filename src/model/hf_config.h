@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "model/model.h"
+
+namespace gristmill::model {
+
+/// config.json of a Hugging Face folder. Keys are looked up in its "text_config", if it has one, then at the top; null
+/// counts as absent. Every failure is an Error naming file and key.
+class HfConfig {
+ public:
+  explicit HfConfig(const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  const std::string& path() const { return path_; }
+  /// The first of "architectures".
+  std::string architecture() const;
+  bool is_nested() const { return root_.find("text_config") != nullptr; }
+
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  const Json* find(std::string_view key) const;
+  /// 1 .. most.
+  int size(std::string_view key, std::optional<int64_t> otherwise = std::nullopt, int64_t most = 1 << 20) const;
+  double positive(std::string_view key, std::optional<double> otherwise = std::nullopt) const;
+  bool boolean(std::string_view key, bool otherwise) const;
+  std::string string(std::string_view key, std::optional<std::string> otherwise = std::nullopt) const;
+  /// Whole numbers of any sign; empty when absent.
+  std::vector<int64_t> integers(std::string_view key) const;
+  /// Empty when absent.
+  std::vector<std::string> strings(std::string_view key) const;
+
+  [[noreturn]] void fail(std::string_view key, const std::string& what) const;
+
+ private:
+  const Json& need(std::string_view key) const;
+
+  std::string folder_, path_;
+  Json root_;
+};
+
+/// The shape that all decoders share ("num_hidden_layers" and so on), rope scaling resolved into frequencies. The width
+/// of the MLP is the architecture's business.
+ModelConfig read_decoder_config(const HfConfig& keys);
+
+/// Lowers the context to the window of sliding-window attention, within which it is ordinary attention.
+void apply_sliding_window(const HfConfig& keys, ModelConfig* config);
+
+/// Blocks of FP8 weights that "quantization_config" declares; absent: none. Throws Error for any other quantization.
+struct Fp8Blocks {
+  int rows = 128;
+  int columns = 128;
+};
+std::optional<Fp8Blocks> read_fp8_blocks(const HfConfig& keys);
+
+}  // namespace gristmill::model

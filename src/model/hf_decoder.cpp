@@ -1,0 +1,108 @@
+#include "model/hf_decoder.h"
+
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+#include "weights/safetensors_folder.h"
+#include "weights/weight_views.h"
+
+namespace gristmill::model {
+
+using device::Linear;
+using device::Norm;
+using device::Value;
+using device::WeightRef;
+
+HfDecoder::HfDecoder(HfConfig keys, const BuildOptions& options)
+    : keys_(std::move(keys)),
+      config_(read_decoder_config(keys_)),
+      options_(options),
+      tensors_(weights::SafetensorsFolder::open(keys_.folder()), options.exact) {
+  if (const auto blocks = read_fp8_blocks(keys_)) tensors_.set_fp8_blocks(blocks->rows, blocks->columns);
+  // Older exports carry the frequencies that the config already tells.
+  for (int i = 0; i < config_.layers; ++i) tensors_.use(cat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"));
+}
+
+Value HfDecoder::embed() {
+  table_ = builder_.weight(tensors_.matrix(tensor_prefix_ + "embed_tokens.weight", config_.vocabulary, config_.hidden));
+  const Value x = builder_.embed(table_);
+  if (options_.tap_layers) builder_.tap(x, 0);
+  return x;
+}
+
+Model HfDecoder::finish(Value x) {
+  const std::string name = tensor_prefix_ + "norm.weight";
+  const Norm output_norm =
+      zero_centred_output_norm_ ? zero_centred_norm(name, config_.hidden) : norm(name, config_.hidden);
+  constexpr const char* kHead = "lm_head.weight";
+  config_.tied_embeddings = keys_.boolean("tie_word_embeddings", !tensors_.has(kHead));
+  WeightRef vocabulary = table_;
+  if (config_.tied_embeddings) {
+    tensors_.skip(kHead, "the head is tied to the embeddings");
+  } else {
+    vocabulary = builder_.weight(tensors_.matrix(kHead, config_.vocabulary, config_.hidden));
+  }
+  builder_.head(x, output_norm, vocabulary);
+  tensors_.check_complete();
+  return {config_, std::make_shared<const device::Program>(std::move(builder_).build())};
+}
+
+Norm HfDecoder::norm(const std::string& name, int width) {
+  return {builder_.weight(tensors_.vector(name, width)), config_.norm_eps};
+}
+
+Norm HfDecoder::zero_centred_norm(const std::string& name, int width) {
+  return {builder_.weight(weights::add_one(tensors_.vector(name, width))), config_.norm_eps};
+}
+
+Linear HfDecoder::linear(const std::string& name, int outputs, int inputs, Bias bias) {
+  Linear linear;
+  linear.weight = builder_.weight(tensors_.matrix(name + ".weight", outputs, inputs));
+  if (bias == Bias::required) linear.bias = builder_.weight(tensors_.vector(name + ".bias", outputs));
+  return linear;
+}
+
+device::Attention HfDecoder::attention() {
+  device::Attention attention;
+  attention.heads = config_.heads;
+  attention.kv_heads = config_.kv_heads;
+  attention.head_dim = config_.head_dim;
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  attention.rope = config_.rope;
+  attention.cache = builder_.cache(config_.kv_heads, config_.head_dim);
+  return attention;
+}
+
+Value HfDecoder::gated_mlp(Value x, std::optional<Norm> norm, const std::string& name, int width, Bias bias) {
+  const Value inner = builder_.linear(x, norm,
+                                      {linear(name + ".gate_proj", width, config_.hidden, bias),
+                                       linear(name + ".up_proj", width, config_.hidden, bias)},
+                                      device::Activation::silu_mul)[0];
+  return builder_.linear(inner, std::nullopt, {linear(name + ".down_proj", config_.hidden, width, bias)})[0];
+}
+
+void HfDecoder::add_experts(device::Moe* moe, const std::string& name, const ExpertNames& names) {
+  const int64_t experts = moe->experts, width = moe->width, hidden = config_.hidden;
+  if (tensors_.has(name + ".gate_up_proj") || tensors_.has(name + ".down_proj")) {
+    moe->gate_up = builder_.weight(tensors_.tensor(name + ".gate_up_proj", {experts, 2 * width, hidden}));
+    moe->down = builder_.weight(tensors_.tensor(name + ".down_proj", {experts, hidden, width}));
+    return;
+  }
+  std::vector<std::shared_ptr<const device::WeightSource>> gate_up, down;
+  for (int e = 0; e < moe->experts; ++e) {
+    const std::string expert = cat(name, ".", e, ".");
+    gate_up.push_back(tensors_.matrix(expert + names.gate + ".weight", width, hidden));
+    gate_up.push_back(tensors_.matrix(expert + names.up + ".weight", width, hidden));
+    down.push_back(tensors_.matrix(expert + names.down + ".weight", hidden, width));
+  }
+  moe->gate_up = builder_.weight(weights::concatenate_rows(name + ".*.gate_up", std::move(gate_up)));
+  moe->down = builder_.weight(weights::concatenate_rows(name + ".*.down", std::move(down)));
+}
+
+Value HfDecoder::mixture(Value normed, const device::Moe& moe) {
+  if (options_.tap_router_inputs) builder_.tap(normed, router_taps_++);
+  return builder_.moe(normed, moe);
+}
+
+}  // namespace gristmill::model
