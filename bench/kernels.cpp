@@ -177,14 +177,23 @@ void bench_attention(const Kernels& kernels, DType dtype, int block_size, double
     const size_t layer_bytes = blocks * layout.block_bytes();
     std::byte* const cache = reserve(layer_bytes * kLayers, false);
     std::vector<float> row(kDim);
+    std::vector<uint16_t> rounded(kDim);
     for (int layer = 0; layer < kLayers; ++layer) {
       for (size_t block = 0; block < blocks; ++block) {
         for (int slot = 0; slot < block_size; ++slot) {
           for (float& value : row) value = static_cast<float>(random() % 1000) * 0.002f - 1.0f;
           for (int head = 0; head < kHeads; ++head) {
             const device::cpu::KvPool pool{cache + static_cast<size_t>(layer) * layer_bytes, blocks};
-            layout.write_k(pool.k(layout, head, static_cast<int32_t>(block)), slot, row.data());
-            layout.write_v(pool.v(layout, head, static_cast<int32_t>(block)), slot, row.data());
+            std::byte* const k = pool.k(layout, head, static_cast<int32_t>(block));
+            std::byte* const v = pool.v(layout, head, static_cast<int32_t>(block));
+            if (dtype == DType::f32) {
+              layout.write_k(k, slot, row.data());
+              layout.write_v(v, slot, row.data());
+              continue;
+            }
+            kernels.round(dtype, row.data(), kDim, rounded.data());
+            layout.write_k(k, slot, rounded.data());
+            layout.write_v(v, slot, rounded.data());
           }
         }
       }

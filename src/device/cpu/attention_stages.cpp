@@ -38,6 +38,7 @@ void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) co
   const KvLayout& layout = cache_.layout;
   const KvPool pool = cache_.pool(frame);
   auto* const rotated = reinterpret_cast<float*>(frame.working_memory(member));
+  auto* const rounded = reinterpret_cast<uint16_t*>(rotated + head_dim_);
   for (int t = range.first; t < range.end; ++t) {
     const float* const cosines = rotary_ == nullptr ? nullptr : rotary_->table().row(frame, t);
     const float* const sines = rotary_ == nullptr ? nullptr : cosines + rotary_->table().stride / 2;
@@ -52,8 +53,18 @@ void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) co
     const int slot = position & (layout.block_size - 1);
     for (int h = 0; h < kv_heads_; ++h) {
       frame.kernels->rotate(k_.row(frame, t) + h * head_dim_, cosines, sines, half_, head_dim_, 1.0f, rotated);
-      layout.write_k(pool.k(layout, h, block), slot, rotated);
-      layout.write_v(pool.v(layout, h, block), slot, v_.row(frame, t) + h * head_dim_);
+      const float* const v = v_.row(frame, t) + h * head_dim_;
+      std::byte* const k_block = pool.k(layout, h, block);
+      std::byte* const v_block = pool.v(layout, h, block);
+      if (layout.dtype == DType::f32) {
+        layout.write_k(k_block, slot, rotated);
+        layout.write_v(v_block, slot, v);
+        continue;
+      }
+      frame.kernels->round(layout.dtype, rotated, head_dim_, rounded);
+      layout.write_k(k_block, slot, rounded);
+      frame.kernels->round(layout.dtype, v, head_dim_, rounded);
+      layout.write_v(v_block, slot, rounded);
     }
   }
 }

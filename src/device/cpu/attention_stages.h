@@ -36,7 +36,7 @@ class CacheWriteStage final : public Stage {
                   Rows v, Rows rotated_q);
   uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
   void run(const Frame& frame, uint32_t item, uint32_t member) const override;
-  size_t working_bytes() const override { return sizeof(float) * static_cast<size_t>(head_dim_ + 16); }
+  size_t working_bytes() const override { return (sizeof(float) + sizeof(uint16_t)) * static_cast<size_t>(head_dim_); }
 
  private:
   int heads_, kv_heads_, head_dim_, half_;

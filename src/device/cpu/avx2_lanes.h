@@ -74,6 +74,21 @@ struct Avx2Lanes {
     return {_mm256_castsi256_ps(words)};
   }
 
+  static void store_f16(uint16_t* p, Avx2Lanes a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void store_bf16(uint16_t* p, Avx2Lanes a) {
+    const __m256i bits = _mm256_castps_si256(a.v), upper = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+  }
+
   static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
     const __m256 factor = _mm256_set1_ps(inverse);
     const auto part = [&](int i) { return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), factor)); };

@@ -41,6 +41,7 @@ const Kernels& avx512_kernels() {
       .add = add_row<V>,
       .silu_mul = silu_mul_row<V>,
       .rotate = rotate_row<V>,
+      .round = round_row<V>,
       .argmax = argmax_row<V>,
       .attend_partition = attend_partition<V, Avx2Lanes>,
       .merge_partitions = merge_partitions<V>,

@@ -103,7 +103,7 @@ void tile_512(const PackedWeight& w, const std::byte* panel, Ahead512 ahead, con
 template <bool kNibbles, bool kMin, bool kOffset>
 void coded_panels_512(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
                       int64_t y_stride) {
-  constexpr int kMost = 6, kShortly = 2048;
+  constexpr int kMost = 6, kShortly = 4096;
   // Rows are shared evenly among as few walks as there must be.
   const int walks = (x.rows + kMost - 1) / kMost;
   for (int64_t i = 0; i < panels; ++i, y += kPanel512) {

@@ -71,6 +71,8 @@ struct Kernels {
   /// Pairs (j, j + half): (a * cos - b * sin, b * cos + a * sin) * factor, as fma(a, cos, -(b * sin)) and
   /// fma(b, cos, a * sin), then one multiplication; the dimensions beyond 2 * half are multiplied only.
   void (*rotate)(const float* x, const float* cos, const float* sin, int half, int head_dim, float factor, float* out);
+  /// x to bf16 or f16, to nearest even.
+  void (*round)(DType dtype, const float* x, int64_t n, uint16_t* out);
   /// Index of the first maximum.
   int64_t (*argmax)(const float* x, int64_t n);
 

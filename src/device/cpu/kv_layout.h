@@ -34,9 +34,12 @@ struct KvLayout {
   /// Of all heads in one block.
   size_t block_bytes() const { return heads * (k_head_bytes + v_head_bytes); }
 
-  /// Stores K or V [head_dim] of the token at `slot` of the head's block at `block`, rounded to dtype.
+  /// Stores K or V [head_dim] of the token at `slot` of the head's block at `block`. `values` are float for f32, and
+  /// for the 16-bit types those rounded already.
   void write_k(std::byte* block, int slot, const float* values) const;
+  void write_k(std::byte* block, int slot, const uint16_t* values) const;
   void write_v(std::byte* block, int slot, const float* values) const;
+  void write_v(std::byte* block, int slot, const uint16_t* values) const;
 };
 
 /// One K/V head: its K and V of block 0 of the pool, and the blocks of a sequence.

@@ -131,6 +131,24 @@ void rotate_row(const float* x, const float* cos, const float* sin, int half, in
 }
 
 template <class V>
+void round_row(DType dtype, const float* x, int64_t n, uint16_t* out) {
+  const auto store = [dtype](uint16_t* p, V a) {
+    if (dtype == DType::bf16) {
+      V::store_bf16(p, a);
+    } else {
+      V::store_f16(p, a);
+    }
+  };
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) store(out + i, V::load(x + i));
+  if (const int left = lanes_left<V>(n - i); left > 0) {
+    uint16_t last[V::kLanes];
+    store(last, V::load_first(x + i, left));
+    for (int j = 0; j < left; ++j) out[i + j] = last[j];
+  }
+}
+
+template <class V>
 int64_t argmax_row(const float* x, int64_t n) {
   int64_t i = 0;
   float largest = x[0];
