@@ -141,8 +141,9 @@ TEST_P(LinearKernels, EverySetGivesThePortableBits) {
   }
 }
 
-TEST_P(LinearKernels, FloatClassesTakeAnyNumberOfInputs) {
-  if (GetParam().encoding.group != 0) GTEST_SKIP() << "coded classes have whole groups";
+class FloatLinearKernels : public testing::TestWithParam<Case> {};
+
+TEST_P(FloatLinearKernels, TakeAnyNumberOfInputs) {
   for (int64_t inputs : {1, 2, 7, 33, 511, 513, 1030}) {
     const RandomWeight source("w", 40, inputs, GetParam().encoding, 7);
     const Packed portable(source, portable_kernels());
@@ -189,6 +190,10 @@ TEST_P(LinearKernels, PackedRowsReadBackAsTheyWere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Classes, LinearKernels, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(Classes, FloatLinearKernels,
+                         testing::Values(Case{"f32", kF32}, Case{"f16", kF16}, Case{"bf16", kBf16}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(PackedWeight, CodedGroupsOfAnotherSizeBecomeFloat32) {
