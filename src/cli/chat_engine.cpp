@@ -12,8 +12,8 @@
 #include "client/engine_client.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
+#include "text/text_model.h"
 #include "text/tokenizer.h"
-#include "weights/gguf.h"
 
 namespace gristmill::cli {
 namespace {
@@ -91,12 +91,10 @@ class EngineChat final : public ChatBackend {
     config.threads = threads;
     config.max_num_seqs = 1;
     client_ = make_in_process_client(config);  // loads while the tokenizer is built
-    const auto file = weights::GgufFile::open(model);
-    tokenizer_ = text::make_gguf_tokenizer(file);
-    const auto text_of = [&](int32_t id) { return std::string(tokenizer_->token_text(id)); };
-    template_ = std::make_unique<text::ChatTemplate>(
-        std::string(file->string("tokenizer.chat_template", text::default_chat_template)), text_of(tokenizer_->bos()),
-        text_of(tokenizer_->eos()));
+    const text::TextModel text_model = text::load_text_model(model);
+    tokenizer_ = text_model.tokenizer;
+    end_ids_ = text_model.end_ids;
+    template_ = std::make_unique<text::ChatTemplate>(text_model.chat_template, text_model.bos, text_model.eos);
     info_ = client_->wait_ready(-1);
   }
 
@@ -116,7 +114,7 @@ class EngineChat final : public ChatBackend {
     request.sampling = to_params(sampling_);
     request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(room, sampling_.max_tokens.value_or(room)));
     validate(request.sampling, info_.vocabulary);
-    request.eos_ids = tokenizer_->end_ids();
+    request.eos_ids = end_ids_;
 
     const engine::RequestId id = request.id;
     const auto queue = std::make_shared<OutputQueue>();  // the engine may hold its end longer than this call
@@ -144,7 +142,8 @@ class EngineChat final : public ChatBackend {
  private:
   std::string path_;
   ChatSampling sampling_;
-  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::vector<int32_t> end_ids_;
   std::unique_ptr<text::ChatTemplate> template_;
   std::unique_ptr<EngineClient> client_;
   engine::EngineInfo info_;

@@ -187,6 +187,11 @@ void ServeFlags::Impl::model_flags() {
        config.model.content_format);
   text(group, "--default-chat-template-kwargs", "JSON", "Template variables for requests that do not set them",
        config.model.default_template_kwargs);
+  value(group, "--generation-config", "auto|vllm",
+        "auto: sampling values of the model folder are defaults; vllm: ignore them",
+        [&model = config.model](const std::string& given_text) {
+          model.use_generation_config = one_of("--generation-config", given_text, {"auto", "vllm"}) == "auto";
+        });
   text(group, "--override-generation-config", "JSON", "Sampling values for requests that do not set them",
        config.model.generation_defaults);
 }

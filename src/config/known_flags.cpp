@@ -80,8 +80,6 @@ constexpr KnownFlag flags[] = {
     {"--fail-on-environ-validation", false, nullptr, not_built},
     {"--fully-sharded-loras", false, nullptr, no_lora},
     {"--gdn-prefill-backend", true, "*", "there is one prefill"},
-    {"--generation-config", true, "auto vllm",
-     "a GGUF file brings no generation_config.json; use --override-generation-config"},
     {"--grpc", false, nullptr, not_built},
     {"--guided-decoding-backend", true, nullptr, "structured output is not built yet"},
     {"--headless", false, nullptr, one_engine},

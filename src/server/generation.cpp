@@ -70,7 +70,7 @@ void Generation::start() {
     request.n = job_.n;
     request.priority = job_.priority;
     request.arrival = arrival_;
-    request.eos_ids = model_->tokenizer->end_ids();
+    request.eos_ids = model_->end_ids;
     request.cache_salt = job_.cache_salt;
     engine_ids_.push_back(request.id);
     host_.client().submit(std::move(request),

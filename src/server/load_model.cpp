@@ -10,7 +10,7 @@
 #include "server/api_error.h"
 #include "server/json_request.h"
 #include "text/chat_template.h"
-#include "weights/gguf.h"
+#include "text/text_model.h"
 
 namespace gristmill::server {
 namespace {
@@ -21,9 +21,9 @@ text::ContentFormat format_named(const std::string& name) {
   return text::ContentFormat::automatic;
 }
 
-std::string template_source(const config::ServeConfig& config, const weights::GgufFile& file) {
+std::string template_source(const config::ServeConfig& config, const std::string& own) {
   const std::string& wanted = config.model.chat_template;
-  if (wanted.empty()) return std::string(file.string("tokenizer.chat_template", text::default_chat_template));
+  if (wanted.empty()) return own;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(wanted, ignored)) {
     std::ifstream in(wanted, std::ios::binary);
@@ -64,6 +64,26 @@ SamplingDefaults defaults_of(const std::string& json) {
   return defaults;
 }
 
+// The folder's own sampling values, for what neither the request nor --override-generation-config sets.
+void take_generation_config(const std::string& json, const std::string& folder, SamplingDefaults& defaults) {
+  if (json.empty()) return;
+  try {
+    const boost::json::object object = parse_json_object(json);
+    FieldReader fields(object);
+    const auto keep = [](auto& value, auto found) {
+      if (!value) value = found;
+    };
+    keep(defaults.temperature, fields.number("temperature"));
+    keep(defaults.top_p, fields.number("top_p"));
+    keep(defaults.min_p, fields.number("min_p"));
+    keep(defaults.repetition_penalty, fields.number("repetition_penalty"));
+    keep(defaults.top_k, fields.integer("top_k", -1, std::numeric_limits<int32_t>::max()));
+    keep(defaults.max_new_tokens, fields.integer("max_new_tokens", 1, std::numeric_limits<int32_t>::max()));
+  } catch (const ApiError& error) {
+    throw Error(cat(folder, "/generation_config.json: ", error.what()));
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<ServedModel> load_served_model(const config::ServeConfig& config) {
@@ -75,11 +95,13 @@ std::shared_ptr<ServedModel> load_served_model(const config::ServeConfig& config
   model->defaults = defaults_of(config.model.generation_defaults);
   model->priority_scheduling = config.engine.policy == engine::SchedulingPolicy::priority;
 
-  const auto file = weights::GgufFile::open(config.engine.model);
-  model->tokenizer = text::make_gguf_tokenizer(file);
-  const text::Tokenizer& tokenizer = *model->tokenizer;
-  const std::string bos = tokenizer.bos() >= 0 ? std::string(tokenizer.token_text(tokenizer.bos())) : std::string();
-  const std::string eos = tokenizer.eos() >= 0 ? std::string(tokenizer.token_text(tokenizer.eos())) : std::string();
+  const text::TextModel text_model = text::load_text_model(config.engine.model);
+  model->tokenizer = text_model.tokenizer;
+  model->end_ids = text_model.end_ids;
+  if (config.model.use_generation_config) {
+    take_generation_config(text_model.generation_config, config.engine.model, model->defaults);
+  }
+  const std::string bos = text_model.bos, eos = text_model.eos;
   const text::ContentFormat format = format_named(config.model.content_format);
   const auto compile = [bos, eos, format](const std::string& source) -> RenderChat {
     const auto parsed = std::make_shared<text::ChatTemplate>(source, bos, eos, format);
@@ -87,7 +109,7 @@ std::shared_ptr<ServedModel> load_served_model(const config::ServeConfig& config
       return parsed->render(messages, kwargs);
     };
   };
-  model->render = compile(template_source(config, *file));
+  model->render = compile(template_source(config, text_model.chat_template));
   model->compile_template = compile;
   return model;
 }

@@ -28,6 +28,7 @@ struct ServedModel {
   std::vector<std::string> names;  ///< the first one stands in answers
   std::string root;                ///< the model's path
   std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::vector<int32_t> end_ids;  ///< ids that end a turn
   RenderChat render;
   std::function<RenderChat(const std::string& source)> compile_template;  ///< for templates that requests bring
   boost::json::object default_template_kwargs;

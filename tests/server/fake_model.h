@@ -35,6 +35,7 @@ inline std::shared_ptr<ServedModel> fake_model(int32_t max_model_len = 512) {
   model->names = {"fake", "alias"};
   model->root = "/models/fake.gguf";
   model->tokenizer = std::make_shared<FakeTokenizer>();
+  model->end_ids = model->tokenizer->end_ids();
   model->render = fake_render;
   model->compile_template = [](const std::string& source) -> RenderChat {
     return [source](const boost::json::array&, const boost::json::object&) { return source; };

@@ -76,7 +76,7 @@ int64_t truncated(double value) {
 
 Value to_integer(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const auto [otherwise, base] = bind(arguments, "int", {"default", "base"});
-  const Value fallback = otherwise.is_missing() ? Value(0) : otherwise;
+  Value fallback = otherwise.is_missing() ? Value(0) : otherwise;
   if (input.is_undefined()) fail(input.undefined_message());
   if (input.is_integral()) return input.integer();
   if (input.is(Kind::real)) return std::isnan(input.real()) ? fallback : Value(truncated(input.real()));

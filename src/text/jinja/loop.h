@@ -25,7 +25,7 @@ class LoopItems {
 /// The variable `loop`.
 class LoopObject final : public Object {
  public:
-  LoopObject(Interpreter& interpreter, const Loop& node, Ref<Frame> home, const Value& source, int level);
+  LoopObject(Interpreter& interpreter, const Loop& node, const Ref<Frame>& home, const Value& source, int level);
   /// Moves on to the next round and gives its item; false at the end.
   bool next(Value& out);
 

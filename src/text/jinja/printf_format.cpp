@@ -205,10 +205,10 @@ class PrintfFormatter {
       digits.insert(0, static_cast<size_t>(spec.precision) - digits.size(), '0');
     }
     const std::string prefix = !spec.alternate || base == 10 ? "" : base == 8 ? "0o" : letter == 'X' ? "0X" : "0x";
-    pad_number(spec, number < 0, prefix, std::move(digits), true);
+    pad_number(spec, number < 0, prefix, digits, true);
   }
 
-  void pad_number(const Directive& spec, bool negative, std::string_view prefix, std::string digits, bool zeros) {
+  void pad_number(const Directive& spec, bool negative, std::string_view prefix, const std::string& digits, bool zeros) {
     std::string head(negative ? "-" : spec.plus ? "+" : spec.space ? " " : "");
     head += prefix;
     const size_t width = static_cast<size_t>(spec.width);

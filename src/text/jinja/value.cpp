@@ -74,7 +74,7 @@ Value::Value(const char* text) : Value(std::string(text)) {}
 Value::Value(List items) : Value(adopt(Kind::list, new SharedList(std::move(items)))) {}
 Value::Value(Dict items) : Value(adopt(Kind::dict, new SharedDict(std::move(items)))) {}
 
-Value::Value(Ref<Object> object) : kind_(Kind::object) {
+Value::Value(const Ref<Object>& object) : kind_(Kind::object) {
   data_.shared = object.get();
   data_.shared->references.fetch_add(1, std::memory_order_relaxed);
 }

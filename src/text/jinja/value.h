@@ -93,7 +93,7 @@ class Value {
   Value(const char* text);
   Value(List items);
   Value(Dict items);
-  Value(Ref<Object> object);
+  Value(const Ref<Object>& object);
 
   static Value tuple(List items);
   static Value missing();
