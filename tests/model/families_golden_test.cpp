@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "device/reference/delta_net.h"
+#include "device/reference/inspect.h"
 #include "device/reference/scalar_ops.h"
 #include "model/golden.h"
 
@@ -197,6 +199,80 @@ TEST_P(FamilyTest, RoutersChooseTheSameExperts) {
   }
   EXPECT_GT(compared, 0);
 }
+
+/// The last three inputs of every channel before a convolution, oldest first, as transformers keeps them.
+std::vector<float> conv_tail(const device::DeltaNet& op, const float* state, int32_t tokens) {
+  const device::reference::DeltaNetLayout layout({op.v_heads, op.k_heads, op.k_dim, op.v_dim, op.conv_width});
+  const int tail = op.conv_width - 1, keys = op.k_heads * op.k_dim;
+  std::vector<float> all(static_cast<size_t>((2 * keys + op.v_heads * op.v_dim) * tail));
+  for (int group = 0; group < op.k_heads; ++group) {
+    const float* const inputs = state + static_cast<size_t>(group) * layout.group_floats;
+    for (int c = 0; c < layout.channels; ++c) {
+      const int channel = c < op.k_dim       ? group * op.k_dim + c
+                          : c < 2 * op.k_dim ? keys + group * op.k_dim + c - op.k_dim
+                                             : 2 * keys + group * layout.values * op.v_dim + c - 2 * op.k_dim;
+      for (int j = 0; j < tail; ++j)
+        all[static_cast<size_t>(channel * tail + j)] =
+            inputs[(tokens - tail + j) % op.conv_width * layout.channels + c];
+    }
+  }
+  return all;
+}
+
+class RecurrentStateTest : public FamilyTest {};
+
+TEST_P(RecurrentStateTest, AgreesWithTransformers) {
+  const FamilyGolden golden(GetParam().golden);
+  const Model model = load({.exact = true});
+  std::vector<const device::DeltaNet*> layers;
+  std::vector<int> indexes;  // of the layers among all
+  int index = 0;
+  for (const device::Op& op : model.program->ops()) {
+    if (const auto* delta_net = std::get_if<device::DeltaNetOp>(&op)) {
+      layers.push_back(&delta_net->delta_net);
+      indexes.push_back(index);
+    }
+    if (std::holds_alternative<device::DeltaNetOp>(op) || std::holds_alternative<device::AttentionOp>(op)) ++index;
+  }
+  const auto backend = device::make_reference_backend();
+  Runner runner(*backend, model, DType::f32, kTokens);
+  int compared = 0;
+  for (const std::string& prompt : golden.prompts()) {
+    if (!golden.has(cat(prompt, ".recurrent_state.", indexes[0]))) continue;
+    const std::vector<int32_t> ids = golden.ids(prompt + ".input_ids");
+    const auto tokens = static_cast<int32_t>(ids.size());
+    runner.restart();
+    runner.step(ids, false);
+    const float* state = device::reference::recurrent_state(runner.executable(), 0).data();
+    ASSERT_NE(state, nullptr);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      SCOPED_TRACE(cat(prompt, " layer ", indexes[i]));
+      const device::DeltaNet& op = *layers[i];
+      const device::reference::DeltaNetLayout layout({op.v_heads, op.k_heads, op.k_dim, op.v_dim, op.conv_width});
+      const std::vector<float> expected = golden.floats(cat(prompt, ".recurrent_state.", indexes[i]));
+      std::vector<float> got(expected.size());
+      ASSERT_EQ(expected.size(), static_cast<size_t>(op.v_heads * op.k_dim * op.v_dim));
+      for (int group = 0; group < op.k_heads; ++group)
+        device::reference::delta_net_state(op, layout, state + static_cast<size_t>(group) * layout.group_floats, tokens,
+                                           got.data() + group * layout.values * op.k_dim * op.v_dim);
+      EXPECT_LT(largest_difference(got.data(), expected.data(), got.size()), 1e-4f);
+      const std::vector<float> tail = conv_tail(op, state, tokens);
+      const std::vector<float> expected_tail = golden.floats(cat(prompt, ".conv_state.", indexes[i]));
+      ASSERT_EQ(tail.size(), expected_tail.size());
+      EXPECT_LT(largest_difference(tail.data(), expected_tail.data(), tail.size()), 1e-4f);
+      state += layout.floats;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+std::vector<Family> families_with_golden_states() {
+  std::vector<Family> some = families();
+  std::erase_if(some, [](const Family& each) { return !each.name.starts_with("tiny-qwen3_5"); });
+  return some;
+}
+INSTANTIATE_TEST_SUITE_P(Families, RecurrentStateTest, ::testing::ValuesIn(families_with_golden_states()), test_name);
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, ::testing::ValuesIn(families()), test_name);
 

@@ -78,6 +78,8 @@ class Runner {
     executable_->bind(options);
   }
 
+  const device::Executable& executable() const { return *executable_; }
+
   /// Forgets the sequence so far.
   void restart() { context_ = 0; }
 
