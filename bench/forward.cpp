@@ -13,22 +13,23 @@
 namespace gristmill::bench {
 namespace {
 
-constexpr int kBlockSize = 16, kContext = 8192, kTokens = 512, kSeqs = 64;
+constexpr int kContext = 8192, kTokens = 512, kSeqs = 64;
 
 class Runner {
  public:
-  Runner(const std::string& path, int threads, DType cache) {
+  Runner(const std::string& path, int threads, DType cache, int block_size)
+      : blocks_per_sequence_(kContext / block_size) {
     const model::Model loaded = model::load_model(path, {});
     vocabulary_ = loaded.config.vocabulary;
     backend_ = device::make_cpu_backend(threads, device::ActivationMode::int8);
-    executable_ = backend_->compile(loaded.program, {kTokens, kSeqs, kSeqs, kContext}, {cache, kBlockSize});
+    executable_ = backend_->compile(loaded.program, {kTokens, kSeqs, kSeqs, kContext}, {cache, block_size});
     const double start = wall_seconds(), cpu = process_seconds();
-    executable_->bind({kSeqs * kBlocksPerSequence, nullptr, nullptr});
+    executable_->bind({kSeqs * blocks_per_sequence_, nullptr, nullptr});
     const auto& plan = executable_->memory();
     std::printf("%s, KV %s\nweights %.1f MB, scratch %.1f MB, %zu bytes per block; packed in %.2f s (%.2f CPU s)\n",
                 backend_->describe().c_str(), name_of(cache), plan.weights / 1e6, plan.scratch / 1e6,
                 plan.bytes_per_block, wall_seconds() - start, process_seconds() - cpu);
-    for (int i = 0; i < kSeqs * kBlocksPerSequence; ++i) blocks_.push_back(i);
+    for (int i = 0; i < kSeqs * blocks_per_sequence_; ++i) blocks_.push_back(i);
   }
 
   /// One step in which each of `seqs` sequences at `context` gets `rows` tokens; the last row goes through the head.
@@ -39,9 +40,9 @@ class Runner {
     sequences_.clear();
     logit_rows_.clear();
     for (int i = 0; i < seqs; ++i) {
-      sequences_.push_back(
-          {i * rows, rows, context,
-           std::span(blocks_).subspan(static_cast<size_t>(i) * kBlocksPerSequence, kBlocksPerSequence)});
+      sequences_.push_back({i * rows, rows, context,
+                            std::span(blocks_).subspan(static_cast<size_t>(i * blocks_per_sequence_),
+                                                       static_cast<size_t>(blocks_per_sequence_))});
       logit_rows_.push_back(i * rows + rows - 1);
     }
     want_.assign(logit_rows_.size(), 0);
@@ -64,9 +65,6 @@ class Runner {
   }
 
  private:
-  // Enough for the deepest single sequence; batches stay shallow.
-  static constexpr int kBlocksPerSequence = kContext / kBlockSize;
-
   template <class Work>
   void measure(const char* what, int seqs, int depth, int tokens, int repeats, Work work) {
     work(0);
@@ -83,6 +81,7 @@ class Runner {
     std::fflush(stdout);
   }
 
+  int blocks_per_sequence_;  // enough for the longest; pages that are not used are not committed
   int vocabulary_ = 0;
   uint32_t seed_ = 1;
   std::unique_ptr<device::Backend> backend_;
@@ -95,12 +94,13 @@ class Runner {
 int run(int argc, char** argv) {
   const char* fallback = std::getenv("GRISTMILL_DEFAULT_MODEL");
   const std::string path = argc > 1 ? argv[1] : fallback == nullptr ? "" : fallback;
-  if (path.empty()) throw Error("usage: gristmill_bench_forward MODEL.gguf [threads] [bf16|f16|f32]");
+  if (path.empty()) throw Error("usage: gristmill_bench_forward MODEL.gguf [threads] [bf16|f16|f32] [block size]");
   const std::string cache = argc > 3 ? argv[3] : "bf16";
   Runner runner(path, argc > 2 ? std::atoi(argv[2]) : 1,
                 cache == "f32"   ? DType::f32
                 : cache == "f16" ? DType::f16
-                                 : DType::bf16);
+                                 : DType::bf16,
+                argc > 4 ? std::atoi(argv[4]) : 16);
   runner.prefill(0);
   for (int seqs : {1, 2, 4, 8, 16, 32, 64}) runner.decode(seqs, 16);
   runner.decode(32, 256);

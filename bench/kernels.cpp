@@ -29,15 +29,16 @@ using device::cpu::kRowBlock;
 using device::cpu::PackedWeight;
 
 constexpr size_t kSetBytes = 192 << 20;
+constexpr int kChunk = 64;  // outputs per call, as in LinearStage
 
 struct Shape {
   int64_t outputs, inputs;
 };
 
-std::byte* huge_pages(size_t bytes) {
+std::byte* reserve(size_t bytes, bool huge) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) std::abort();
-  madvise(memory, bytes, MADV_HUGEPAGE);
+  if (huge) madvise(memory, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
 
@@ -64,13 +65,14 @@ struct WeightSet {
         } else {
           w.panel_bytes = static_cast<size_t>(shape.inputs) * 32 * (cls == ComputeClass::f32 ? 4 : 2);
         }
+        w.panel_stride = w.panel_bytes;
         weights.push_back(w);
         total += w.bytes();
         ops += 2.0 * static_cast<double>(shape.outputs * shape.inputs);
       }
     }
     bytes = static_cast<double>(total);
-    std::byte* next = huge_pages(total + 4096);
+    std::byte* next = reserve(total + 4096, true);
     std::mt19937 random(1);
     for (PackedWeight& w : weights) {
       fill(w, next, random);
@@ -114,16 +116,16 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
   std::mt19937 random(2);
   for (int rows : {1, 2, 3, 4, 6, 8, 16, 32, 64, 512}) {
     if (rows == 512 && !large) continue;
-    int64_t widest = 0, longest = 0;
+    int64_t widest = 0;
     for (const PackedWeight& w : set.weights) {
       widest = std::max(widest, w.inputs);
-      longest = std::max(longest, w.panels() * w.panel);
     }
-    std::vector<float> x(static_cast<size_t>(rows * widest)), y(static_cast<size_t>(rows * longest));
+    std::vector<float> x(static_cast<size_t>(rows * widest)), y(kRowBlock * kChunk);
     std::vector<int8_t> codes(static_cast<size_t>(rows * widest));
     for (float& value : x) value = 1.0f + static_cast<float>(random() % 100) * 0.001f;
     for (int8_t& code : codes) code = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
-    const std::vector<device::cpu::GroupScale> scales(static_cast<size_t>(rows * widest / kGroup), {0.01f, 0.1f, 10});
+    const std::vector<device::cpu::GroupScale> scales(static_cast<size_t>(rows * widest / kGroup),
+                                                      {0.01f, 0.1f, -1280});
     // Enough of the set to leave the cache, little enough to end soon.
     const size_t count =
         rows < 64 ? set.weights.size() : std::max<size_t>(1, set.weights.size() / static_cast<size_t>(rows / 16));
@@ -135,19 +137,19 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
     const auto work = [&] {
       for (size_t i = 0; i < count; ++i) {
         const PackedWeight& w = set.weights[i];
-        const int64_t step = std::max<int64_t>(1, 64 / w.panel), stride = w.panels() * w.panel;
+        const int64_t step = kChunk / w.panel;
         for (int first_row = 0; first_row < rows; first_row += kRowBlock) {
           const int block = std::min(kRowBlock, rows - first_row);
           for (int64_t first = 0; first < w.panels(); first += step) {
-            float* const to = y.data() + first_row * stride + first * w.panel;
             const int64_t panels = std::min(step, w.panels() - first);
             if (w.coded()) {
               kernels.coded_linear(
                   w, first, panels,
-                  {codes.data() + first_row * w.inputs, scales.data() + first_row * w.inputs / kGroup, block}, to,
-                  stride);
+                  {codes.data() + first_row * w.inputs, scales.data() + first_row * w.inputs / kGroup, block}, y.data(),
+                  kChunk);
             } else {
-              kernels.float_linear(w, first, panels, x.data() + first_row * w.inputs, w.inputs, block, to, stride);
+              kernels.float_linear(w, first, panels, x.data() + first_row * w.inputs, w.inputs, block, y.data(),
+                                   kChunk);
             }
           }
         }
@@ -165,24 +167,33 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
 }
 
 /// Attention of one layer after another over a cache of blocks in order.
-void bench_attention(const Kernels& kernels, DType dtype, double fma_peak) {
-  constexpr int kHeads = 3, kGroupHeads = 3, kDim = 64, kBlock = 16, kLayers = 30;
-  const device::cpu::KvLayout layout(dtype, kHeads, kDim, kBlock);
+void bench_attention(const Kernels& kernels, DType dtype, int block_size, double fma_peak) {
+  constexpr int kHeads = 3, kGroupHeads = 3, kDim = 64, kLayers = 30;
+  const device::cpu::KvLayout layout(dtype, kHeads, kDim, block_size, kernels.v_chunk);
   std::vector<std::byte> scratch(device::cpu::attention_scratch(layout, kGroupHeads));
   std::mt19937 random(3);
   for (int context : {512, 2048, 7500}) {
-    const size_t blocks = static_cast<size_t>((context + 512 + kBlock - 1) / kBlock);
-    const size_t layer_bytes = blocks * layout.block_bytes;
-    std::byte* const cache = huge_pages(layer_bytes * kLayers);
+    const size_t blocks = static_cast<size_t>((context + 512 + block_size - 1) / block_size);
+    const size_t layer_bytes = blocks * layout.block_bytes();
+    std::byte* const cache = reserve(layer_bytes * kLayers, false);
     std::vector<float> row(kDim);
+    std::vector<uint16_t> rounded(kDim);
     for (int layer = 0; layer < kLayers; ++layer) {
       for (size_t block = 0; block < blocks; ++block) {
-        for (int slot = 0; slot < kBlock; ++slot) {
+        for (int slot = 0; slot < block_size; ++slot) {
           for (float& value : row) value = static_cast<float>(random() % 1000) * 0.002f - 1.0f;
           for (int head = 0; head < kHeads; ++head) {
-            std::byte* const to = cache + layer * layer_bytes + block * layout.block_bytes;
-            layout.write_k(to, head, slot, row.data());
-            layout.write_v(to, head, slot, row.data());
+            const device::cpu::KvPool pool{cache + static_cast<size_t>(layer) * layer_bytes, blocks};
+            std::byte* const k = pool.k(layout, head, static_cast<int32_t>(block));
+            std::byte* const v = pool.v(layout, head, static_cast<int32_t>(block));
+            if (dtype == DType::f32) {
+              layout.write_k(k, slot, row.data());
+              layout.write_v(v, slot, row.data());
+              continue;
+            }
+            kernels.round(dtype, row.data(), kDim, rounded.data());
+            layout.write_k(k, slot, rounded.data());
+            layout.write_v(v, slot, rounded.data());
           }
         }
       }
@@ -196,10 +207,8 @@ void bench_attention(const Kernels& kernels, DType dtype, double fma_peak) {
     const int64_t partial = device::cpu::partial_floats(layout);
     std::vector<float> partials(static_cast<size_t>(kHeads * kGroupHeads * partitions * partial));
     const auto head_of = [&](int layer, int head) {
-      const std::byte* const base = cache + layer * layer_bytes;
-      return device::cpu::KvHead{base + head * layout.k_head_bytes,
-                                 base + kHeads * layout.k_head_bytes + head * layout.v_head_bytes, layout.block_bytes,
-                                 table.data()};
+      return device::cpu::KvPool{cache + static_cast<size_t>(layer) * layer_bytes, blocks}.head(layout, head,
+                                                                                                table.data());
     };
     const double bandwidth = measure_read(96 << 20);
     const Times decode = time_of(
@@ -225,9 +234,10 @@ void bench_attention(const Kernels& kernels, DType dtype, double fma_peak) {
     const double bytes = 2.0 * kLayers * context * kHeads * kDim * static_cast<double>(size_of(dtype));
     const double roof = std::max(flops / fma_peak, bytes / bandwidth);
     std::printf(
-        "%-9s decode attention %s, %5d keys: %6.2f ns per key and K/V head, %5.1f GB/s, %5.1f GFLOP/s, %4.2f of the "
+        "%-9s decode attention %s, blocks of %3d, %5d keys: %6.2f ns per key and K/V head, %5.1f GB/s, %5.1f GFLOP/s, "
+        "%4.2f of the "
         "roof (%s)\n",
-        kernels.name, name_of(dtype), context, decode.best * 1e9 / (kLayers * context * kHeads),
+        kernels.name, name_of(dtype), block_size, context, decode.best * 1e9 / (kLayers * context * kHeads),
         bytes / decode.best * 1e-9, flops / decode.best * 1e-9, roof / decode.best,
         flops / fma_peak > bytes / bandwidth ? "fma" : "read");
     const int step = device::cpu::tile_queries(kGroupHeads);
@@ -309,7 +319,8 @@ int run(int argc, char** argv) {
     linears("bf16", ComputeClass::bf16, false, 0, peak->fma.rate, layer, true);
     linears("f32", ComputeClass::f32, false, 0, peak->fma.rate, layer, true);
     for (DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-      if (wanted("attention") || wanted(name_of(dtype))) bench_attention(*kernels, dtype, peak->fma.rate);
+      if (wanted("attention") || wanted(name_of(dtype)))
+        for (int block : {16, 32, 128}) bench_attention(*kernels, dtype, block, peak->fma.rate);
     }
   }
   return 0;

@@ -123,6 +123,51 @@ async def drive(url, model, concurrency, prompts, output_len, timeout):
     return results
 
 
+def interfere(url, model, pid, streams=4, output_len=160, long_len=2000, longs=3, timeout=600, vocabulary=49152):
+    """Gaps between the tokens of running streams while long prompts arrive one after the other."""
+    source = random.Random(time.time_ns())
+    prompt = lambda length: [source.randrange(1000, vocabulary) for _ in range(length)]
+
+    async def both():
+        running = asyncio.create_task(drive(url, model, streams, [prompt(16) for _ in range(streams)], output_len, timeout))
+        await asyncio.sleep(0.2)
+        arriving = await drive(url, model, 1, [prompt(long_len) for _ in range(longs)], 1, timeout)
+        return await running, arriving
+
+    cpu = cpu_seconds(pid)
+    running, arriving = asyncio.run(both())
+    gaps = [gap for r in running for gap in r[1]]
+    return {
+        "gap_p50_ms": 1e3 * percentile(gaps, 0.5),
+        "gap_p99_ms": 1e3 * percentile(gaps, 0.99),
+        "gap_max_ms": 1e3 * max(gaps),
+        "ttft_p50_ms": 1e3 * statistics.median(r[0] for r in arriving),
+        "cpu_s": cpu_seconds(pid) - cpu,
+    }
+
+
+def prefix(url, model, pid, shared=400, new=40, requests=6, timeout=600, vocabulary=49152):
+    """Time to first token of prompts that share a prefix, against prompts of the same length that share none."""
+    source = random.Random(time.time_ns())
+    prompt = lambda length: [source.randrange(1000, vocabulary) for _ in range(length)]
+    first_tokens = lambda prompts: [r[0] for r in asyncio.run(drive(url, model, 1, prompts, 2, timeout))]
+    cold = first_tokens([prompt(shared + new) for _ in range(requests)])
+    common = prompt(shared)
+    first_tokens([common + prompt(new)])
+    warm = first_tokens([common + prompt(new) for _ in range(requests)])
+
+    async def together():  # several at once: all but one run in another slot than the one that computed the prefix
+        return await drive(url, model, requests, [common + prompt(new) for _ in range(requests)], 2, timeout)
+
+    cached = [r[3] for r in asyncio.run(together())]
+    return {
+        "cold_ms": 1e3 * statistics.median(cold),
+        "warm_ms": 1e3 * statistics.median(warm),
+        "ratio": statistics.median(warm) / statistics.median(cold),
+        "cached_together": min(cached),
+    }
+
+
 def run(url, model, pid, concurrency, requests, input_len, output_len, shared=0, seed=None, timeout=600, vocabulary=49152):
     """Runs the load; returns a dict of figures."""
     source = random.Random(seed if seed is not None else time.time_ns())

@@ -109,6 +109,13 @@ def main():
                                       output, shared)
                     if round_number > 0:
                         figures.setdefault((case, name), []).append(result)
+        for name, (port, process) in servers.items():
+            url = f"http://127.0.0.1:{port}"
+            for title, measure in (("long prompts while 4 streams run", load.interfere),
+                                   ("400 shared + 40 new tokens", load.prefix)):
+                results = [measure(url, "bench", process.pid) for _ in range(args.rounds)]
+                middle = {key: statistics.median(r[key] for r in results) for key in results[0]}
+                print(f"{name}: {title}: " + ", ".join(f"{key} {value:.3g}" for key, value in middle.items()))
         print(f"\n| case | server | tok/CPU s | ratio | wall tok/s | TTFT p50 ms | gap p50 ms | gap p99 ms |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         for case in args.cases.split(","):

@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -9,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/chat.h"
+#include "cli/default_model.h"
 #include "cli/serve.h"
 #include "client/engine_process.h"
 #include "config/environment.h"
@@ -20,6 +19,8 @@ constexpr const char* usage =
     "usage: gristmill COMMAND [arguments]\n"
     "\n"
     "  serve [MODEL]   serve a model over the OpenAI HTTP API (gristmill serve --help)\n"
+    "  chat            talk to a running server, or to a model file (gristmill chat --help)\n"
+    "  fetch           get the default model if need be and print its path\n"
     "\n"
     "  --version       print the version\n"
     "  --help          print this\n";
@@ -31,11 +32,7 @@ int engine(const std::vector<std::string>& words) {
     std::fputs("gristmill engine is started by gristmill serve, not by hand\n", stderr);
     return 2;
   }
-  // A signal to the whole group (Ctrl-C, systemd) must not end the engine under requests that the server still drains; it
-  // ends when its socket closes.
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
-  gristmill::set_log_prefix(gristmill::cat("(EngineCore pid=", ::getpid(), ") "));
+
   if (const auto level = gristmill::config::environment_log_level(gristmill::config::process_environment())) {
     gristmill::set_log_level(*level);
   }
@@ -50,7 +47,12 @@ int run(const std::vector<std::string>& words) {
   const std::string& command = words[0];
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (command == "serve") return gristmill::cli::serve(rest);
+  if (command == "chat") return gristmill::cli::chat(rest);
   if (command == "engine") return engine(rest);
+  if (command == "fetch") {
+    std::puts(gristmill::cli::obtain_default_model().c_str());
+    return 0;
+  }
   if (command == "--version" || command == "version") {
     std::puts(gristmill::cat("gristmill ", gristmill::server::program_version).c_str());
     return 0;

@@ -53,8 +53,7 @@ int run(const config::ServeConfig& config, server::Listener listener) {
       const engine::EngineInfo info = client->wait_ready(-1);
       model->max_model_len = info.max_model_len;
       model->vocabulary = info.vocabulary;
-      log_engine_ready(config, *model, info, server::monotonic_seconds() - start);
-      log_address(config, *model, info, service.listener());
+      log_address(config, *model, info, service.listener(), server::monotonic_seconds() - start);
       service.model_ready(model, info, [] { LOG_INFO("Application startup complete."); });
     } catch (const std::exception& error) {
       failure = error.what();

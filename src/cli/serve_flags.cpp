@@ -198,6 +198,8 @@ void ServeFlags::Impl::engine_flags() {
   integer(group, "--max-num-batched-tokens", "Most tokens in one step", engine.max_num_batched_tokens);
   integer(group, "--long-prefill-token-threshold", "Most tokens of one prompt in a step; 0: no limit",
           engine.long_prefill_token_threshold);
+  integer(group, "--mixed-prefill-tokens", "Most prompt tokens in a step while streams run; 0: no limit (256)",
+          engine.mixed_prefill_tokens);
   integer(group, "--max-num-partial-prefills", "Prompts that may be half computed at a time",
           engine.max_num_partial_prefills);
   integer(group, "--max-long-partial-prefills", "Of those, prompts above the long-prefill threshold",
@@ -209,6 +211,11 @@ void ServeFlags::Impl::engine_flags() {
                         ? engine::SchedulingPolicy::priority
                         : engine::SchedulingPolicy::fcfs;
   });
+  value(group, "--watchdog-seconds", "N", "Restart the engine when one step takes longer (10)",
+        [&engine](const std::string& given_text) {
+          engine.watchdog_seconds = static_cast<double>(human_number("--watchdog-seconds", given_text));
+        });
+  text(group, "--step-trace", "FILE", "Write a Chrome trace of the engine's steps", engine.trace_path);
   value(group, "--seed", "N", "Seed of requests that bring none",
         [&engine](const std::string& given_text) { engine.seed = human_number("--seed", given_text); });
 
@@ -220,6 +227,12 @@ void ServeFlags::Impl::engine_flags() {
   value(group, "--kv-cache-memory-bytes", "N", "Size of the KV cache (2G, 512M)",
         [&engine](const std::string& given_text) {
           engine.cache_bytes = human_number("--kv-cache-memory-bytes", given_text);
+        });
+  value(group, "--prefix-caching-hash-algo", "NAME", "sha256, or xxhash (faster, for clients that trust each other)",
+        [&engine](const std::string& given_text) {
+          const std::string name = one_of("--prefix-caching-hash-algo", given_text, {"sha256", "xxhash"});
+          engine.prefix_hash =
+              name == "xxhash" ? gristmill::engine::HashAlgorithm::xxhash : gristmill::engine::HashAlgorithm::sha256;
         });
   value(group, "--kv-cache-dtype", "TYPE", "auto, bfloat16, float16, float32, int8, fp8",
         [this, &engine](const std::string& given_text) {

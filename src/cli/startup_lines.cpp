@@ -11,7 +11,6 @@ namespace gristmill::cli {
 namespace {
 
 constexpr double gib = 1024.0 * 1024 * 1024;
-constexpr int32_t default_batched_tokens = 2048;
 
 std::string decimals(double value, int digits) {
   char text[64];
@@ -19,7 +18,7 @@ std::string decimals(double value, int digits) {
   return text;
 }
 
-/// For a shell's double quotes inside single ones.
+/// A first request, to paste into a shell.
 std::string curl_line(const config::ServeConfig& config, const server::ServedModel& model,
                       const server::Listener& listener) {
   std::string url = listener.url();
@@ -55,35 +54,13 @@ std::string grouped(uint64_t number) {
   return text;
 }
 
-void log_engine_ready(const config::ServeConfig& config, const server::ServedModel& model,
-                      const engine::EngineInfo& info, double init_seconds) {
-  const uint64_t tokens = static_cast<uint64_t>(info.num_blocks) * static_cast<uint64_t>(info.block_size);
-  LOG_INFO("Using max model len ", model.max_model_len);
-  if (config.engine.chunked_prefill) {
-    const int32_t batched = config.engine.max_num_batched_tokens;
-    LOG_INFO("Chunked prefill is enabled with max_num_batched_tokens=", batched > 0 ? batched : default_batched_tokens,
-             ".");
-  }
-  LOG_INFO("Asynchronous scheduling is ", config.engine.async_scheduling ? "enabled." : "disabled.");
-  LOG_INFO("Loading weights took ", decimals(info.load_seconds, 2), " seconds");
-  LOG_INFO("Model loading took ", decimals(static_cast<double>(info.weight_bytes) / gib, 4), " GiB memory and ",
-           decimals(info.load_seconds, 2), " seconds");
-  LOG_INFO("Available KV cache memory: ", decimals(static_cast<double>(info.cache_bytes) / gib, 2), " GiB");
-  LOG_INFO("GPU KV cache size: ", grouped(tokens), " tokens (KV cache size: ", grouped(tokens), " tokens)");
-  LOG_INFO("Maximum concurrency for ", grouped(static_cast<uint64_t>(model.max_model_len)), " tokens per request: ",
-           decimals(model.max_model_len > 0 ? static_cast<double>(tokens) / model.max_model_len : 0, 2), "x");
+void log_address(const config::ServeConfig& config, const server::ServedModel& model, const engine::EngineInfo& info,
+                 const server::Listener& listener, double init_seconds) {
   LOG_INFO("init engine (profile, create kv cache, warmup model) took ", decimals(init_seconds, 2), " seconds");
   LOG_INFO("Supported tasks: ['generate']");
-}
-
-void log_address(const config::ServeConfig& config, const server::ServedModel& model, const engine::EngineInfo& info,
-                 const server::Listener& listener) {
   LOG_INFO("Starting vLLM server on ", listener.url());
   LOG_INFO("Available routes are:");
-  for (const std::string& route : server::App::route_list()) {
-    const size_t space = route.find(' ');
-    LOG_INFO("Route: ", route.substr(space + 1), ", Methods: ", route.substr(0, space));
-  }
+  for (const auto& [path, methods] : server::App::route_list()) LOG_INFO("Route: ", path, ", Methods: ", methods);
   if (config.http.host.empty() && config.http.uds.empty() && config.http.api_keys.empty()) {
     LOG_WARNING("anyone who reaches this machine can use this server: give --host 127.0.0.1 or --api-key");
   }

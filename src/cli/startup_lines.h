@@ -8,12 +8,10 @@
 
 namespace gristmill::cli {
 
-/// The lines that scripts look for in the log once the engine is ready, and the plan, address and first request that
-/// people look for.
-void log_engine_ready(const config::ServeConfig& config, const server::ServedModel& model,
-                      const engine::EngineInfo& info, double init_seconds);
+/// Tells that the server answers: the lines that scripts look for in the log (those about the model come from the
+/// engine), and for people where it is, what it takes, and a first request.
 void log_address(const config::ServeConfig& config, const server::ServedModel& model, const engine::EngineInfo& info,
-                 const server::Listener& listener);
+                 const server::Listener& listener, double init_seconds);
 
 /// "1.25 GiB", "94.3 MiB".
 std::string bytes_text(uint64_t bytes);

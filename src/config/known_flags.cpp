@@ -135,7 +135,6 @@ constexpr KnownFlag flags[] = {
     {"--pipeline-parallel-size", true, "1", one_engine},
     {"--pooler-config", true, nullptr, "pooling models are not built yet"},
     {"--prefill-context-parallel-size", true, "1", one_engine},
-    {"--prefix-caching-hash-algo", true, nullptr, not_built},
     {"--profiler-config", true, nullptr, not_built},
     {"--quantization", true, "gguf", one_file},
     {"--reasoning-parser", true, nullptr, no_parser},

@@ -29,6 +29,8 @@ void validate(const ServeConfig& config) {
   at_least("--max-num-seqs", engine.max_num_seqs, 0);
   at_least("--max-num-batched-tokens", engine.max_num_batched_tokens, 0);
   at_least("--long-prefill-token-threshold", engine.long_prefill_token_threshold, 0);
+  at_least("--mixed-prefill-tokens", engine.mixed_prefill_tokens, 0);
+  at_least("--watchdog-seconds", static_cast<int64_t>(engine.watchdog_seconds), 1);
   at_least("--block-size", engine.block_size, 1);
   at_least("--kv-cache-memory-bytes", engine.cache_bytes, 0);
   at_least("--num-gpu-blocks-override", engine.num_blocks_override, 0);

@@ -38,7 +38,7 @@ void BlockPool::unlink(int32_t block) {
   entry.previous = entry.next = -1;
 }
 
-int32_t BlockPool::allocate() {
+int32_t BlockPool::allocate(std::optional<BlockHash>* evicted) {
   assert(free_count_ > 0);
   int32_t block = heads_[plain];
   if (block >= 0) {
@@ -50,6 +50,7 @@ int32_t BlockPool::allocate() {
     unlink(block);
     Block& entry = blocks_[static_cast<size_t>(block)];
     by_hash_.erase(entry.hash);
+    if (evicted != nullptr) *evicted = entry.hash;
     entry.has_hash = false;
   }
   --free_count_;

@@ -20,8 +20,8 @@ class BlockPool {
   int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
   int32_t free_count() const { return free_count_; }
 
-  /// A block with one reference and no hash. There must be a free one.
-  int32_t allocate();
+  /// A block with one reference and no hash. There must be a free one. `evicted` becomes the name it had, if any.
+  int32_t allocate(std::optional<BlockHash>* evicted = nullptr);
   /// One more reference to a block found by lookup(); takes it off the free list when it had none.
   void share(int32_t block);
   /// One reference less; at zero the block joins the free list.

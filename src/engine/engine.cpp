@@ -127,7 +127,11 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
   LOG_INFO(describe(plan, config_.block_size));
 
   const double before_weights = seconds_now();
-  executable_->bind({plan.num_blocks, nullptr, &progress});
+  device::BindOptions binding;
+  binding.num_blocks = plan.num_blocks;
+  binding.num_states = plan.running_states + plan.snapshots;
+  binding.progress = &progress;
+  executable_->bind(binding);
   const double now = seconds_now();
   LOG_INFO("Loading weights took ", now - before_weights, " seconds");
   LOG_INFO("Model loading took ", static_cast<double>(plan.weights) / (1 << 30), " GiB memory and ", now - started,
@@ -142,6 +146,7 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
 
   cache_ = std::make_unique<KvCacheManager>(plan.num_blocks, config_.block_size, config_.prefix_caching,
                                             config_.prefix_hash);
+  if (plan.running_states > 0) cache_->add_states(plan.running_states, plan.snapshots);
   scheduler_ = std::make_unique<Scheduler>(limits, *cache_);
   info_ = {plan.max_model_len, program_->vocabulary(),
            max_num_seqs,       config_.block_size,
@@ -161,6 +166,7 @@ EngineStats Engine::stats() const {
   stats.preemptions = scheduler_->preemptions();
   stats.prefix_queries = cache_->queries();
   stats.prefix_hits = cache_->hits();
+  stats.state_snapshots = cache_->snapshots();
   return stats;
 }
 
@@ -280,12 +286,15 @@ void Engine::bind(const StepPlan& plan) {
     block_tables_.insert(block_tables_.end(), entry.sequence->blocks.begin(), entry.sequence->blocks.end());
   }
   size_t table = 0;
+  std::vector<std::pair<int32_t, int32_t>> restores;
   for (const PlanEntry& entry : plan.entries) {
-    const Sequence& s = *entry.sequence;
+    Sequence& s = *entry.sequence;
+    if (s.restore_from >= 0) restores.emplace_back(s.restore_from, s.state_slot);
+    cache_->restored(s);
     const int32_t first_row = static_cast<int32_t>(ids_.size());
     ids_.insert(ids_.end(), s.tokens.begin() + entry.first, s.tokens.begin() + entry.first + entry.count);
     sequences_.push_back(
-        {first_row, entry.count, entry.first, std::span(block_tables_).subspan(table, s.blocks.size())});
+        {first_row, entry.count, entry.first, std::span(block_tables_).subspan(table, s.blocks.size()), entry.state});
     table += s.blocks.size();
     for (int32_t row = 0; row < reported_rows(entry); ++row) {
       logit_rows_.push_back(first_row + row);
@@ -295,10 +304,19 @@ void Engine::bind(const StepPlan& plan) {
     logit_rows_.push_back(first_row + entry.count - 1);
     want_logits_.push_back(Sampler::argmax_is_enough(s.sample_context()) ? 0 : 1);
   }
+  if (!restores.empty()) executable_->copy_states(restores);
 }
 
 void Engine::commit(const StepPlan& plan, const device::StepResult& result) {
   size_t row = 0;
+  std::vector<std::pair<int32_t, int32_t>> snapshots;
+  for (const PlanEntry& entry : plan.entries) {
+    if (!entry.snapshot) continue;
+    const auto slot = cache_->take_snapshot(*entry.sequence, entry.first + entry.count);
+    if (slot) snapshots.emplace_back(entry.state, *slot);
+  }
+  // Before any sequence ends: its slot still holds what the step left there.
+  if (!snapshots.empty()) executable_->copy_states(snapshots);
   for (const PlanEntry& entry : plan.entries) {
     Sequence& s = *entry.sequence;
     const int32_t reported = reported_rows(entry);

@@ -17,7 +17,65 @@ const BlockHash& KvCacheManager::hash_of(Sequence& sequence, size_t block) const
   return sequence.hashes[block];
 }
 
+const BlockHash& KvCacheManager::hash_at(Sequence& sequence, int32_t tokens) const {
+  return hash_of(sequence, static_cast<size_t>(tokens / block_size_) - 1);
+}
+
+// Snapshots lie at multiples of the chunk of the recurrence and of the block.
+int32_t KvCacheManager::snapshot_unit() const {
+  return std::max(block_size_, state_chunk);
+}
+
+// Of `found` cached blocks, how many a snapshot lets us start after; pins that snapshot. Where the blocks go further,
+// the sequence branches off from another there, and takes a snapshot for the next one.
+size_t KvCacheManager::restorable(Sequence& sequence, size_t found) {
+  const int32_t unit = snapshot_unit();
+  const int32_t covered = static_cast<int32_t>(found) * block_size_ / unit * unit;
+  for (int32_t at = covered; at > 0; at -= unit) {
+    const auto slot = states_->pin(hash_at(sequence, at));
+    if (!slot) continue;
+    sequence.restore_from = *slot;
+    if (at < covered) sequence.branch_point = covered;
+    return static_cast<size_t>(at / block_size_);
+  }
+  sequence.branch_point = covered;
+  return 0;
+}
+
+int32_t KvCacheManager::next_snapshot(Sequence& sequence) {
+  int32_t next = INT32_MAX;
+  if (!states_ || !prefix_caching_) return next;
+  const int32_t unit = snapshot_unit();
+  const auto consider = [&](int32_t at) {
+    if (at > sequence.computed && at < next && at <= sequence.prompt_size() && at % unit == 0 &&
+        !states_->contains(hash_at(sequence, at))) {
+      next = at;
+    }
+  };
+  for (int64_t at = 4 * int64_t{unit}; at <= sequence.prompt_size(); at *= 2) consider(static_cast<int32_t>(at));
+  consider(sequence.prompt_size() / unit * unit);
+  consider(sequence.branch_point);
+  for (const int32_t end : sequence.message_ends) consider(end / unit * unit);
+  return next;
+}
+
+std::optional<int32_t> KvCacheManager::take_snapshot(Sequence& sequence, int32_t tokens) {
+  return states_->make_snapshot(hash_at(sequence, tokens));
+}
+
+void KvCacheManager::restored(Sequence& sequence) {
+  if (sequence.restore_from < 0) return;
+  states_->unpin(sequence.restore_from);
+  sequence.restore_from = -1;
+}
+
+void KvCacheManager::forget_all() {
+  pool_.forget_all();
+  if (states_) states_->forget_all();
+}
+
 int32_t KvCacheManager::take_prefix(Sequence& sequence) {
+  if (states_) sequence.state_slot = states_->acquire();
   // Log-probabilities of the prompt need every one of its rows computed.
   if (!prefix_caching_ || sequence.request->sampling.prompt_logprobs >= 0) return 0;
   const size_t most = static_cast<size_t>((sequence.size() - 1) / block_size_);
@@ -27,6 +85,10 @@ int32_t KvCacheManager::take_prefix(Sequence& sequence) {
     if (!block) break;
     pool_.share(*block);
     sequence.blocks.push_back(*block);
+  }
+  if (states_) {
+    found = restorable(sequence, found);
+    for (; sequence.blocks.size() > found; sequence.blocks.pop_back()) pool_.release(sequence.blocks.back());
   }
   sequence.named_blocks = found;
   sequence.computed = static_cast<int32_t>(found) * block_size_;
@@ -42,7 +104,11 @@ bool KvCacheManager::reserve(Sequence& sequence, int32_t tokens) {
   if (wanted > sequence.blocks.size() && wanted - sequence.blocks.size() > static_cast<size_t>(pool_.free_count())) {
     return false;
   }
-  while (sequence.blocks.size() < wanted) sequence.blocks.push_back(pool_.allocate());
+  while (sequence.blocks.size() < wanted) {
+    std::optional<BlockHash> evicted;
+    sequence.blocks.push_back(pool_.allocate(&evicted));
+    if (evicted && states_) states_->forget(*evicted);  // a snapshot is of no use without the blocks before it
+  }
   return true;
 }
 
@@ -60,6 +126,10 @@ void KvCacheManager::release(Sequence& sequence) {
     sequence.blocks.pop_back();
   }
   sequence.named_blocks = 0;
+  if (sequence.state_slot < 0) return;
+  restored(sequence);
+  states_->release(sequence.state_slot);
+  sequence.state_slot = -1;
 }
 
 }  // namespace gristmill::engine

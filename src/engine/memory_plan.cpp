@@ -8,6 +8,12 @@
 
 namespace gristmill::engine {
 
+namespace {
+
+constexpr uint64_t most_snapshots = 4096;
+
+}  // namespace
+
 std::string bytes_text(uint64_t bytes) {
   static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -24,7 +30,9 @@ EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPla
   plan.weights = parts.weights;
   plan.scratch = parts.scratch;
   plan.limit = static_cast<uint64_t>(static_cast<double>(host_limit) * config.memory_utilization);
-  const uint64_t fixed = plan.weights + plan.scratch;
+  const uint64_t state = parts.bytes_per_state;
+  if (state > 0) plan.running_states = max_num_seqs;
+  const uint64_t fixed = plan.weights + plan.scratch + static_cast<uint64_t>(plan.running_states) * state;
   const uint64_t block = parts.bytes_per_block;
   const uint64_t size = static_cast<uint64_t>(config.block_size);
   const auto blocks_for = [&](uint64_t tokens) { return (tokens + size - 1) / size; };
@@ -33,6 +41,14 @@ EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPla
                    : plan.limit > fixed   ? plan.limit - fixed
                                           : 0;
   if (config.num_blocks_override > 0) cache = static_cast<uint64_t>(config.num_blocks_override) * block;
+  if (state > 0 && config.prefix_caching) {
+    // Snapshots have a budget of their own beside the blocks: a quarter of the cache, within reason.
+    const uint64_t share = config.num_blocks_override > 0 ? cache / 4 : cache / 5;
+    plan.snapshots = static_cast<int32_t>(std::clamp<uint64_t>(share / state, 8, most_snapshots));
+    const uint64_t taken = static_cast<uint64_t>(plan.snapshots) * state;
+    if (config.num_blocks_override == 0) cache -= std::min(cache, taken);
+  }
+  plan.states = static_cast<uint64_t>(plan.running_states + plan.snapshots) * state;
   const uint64_t most = blocks_for(static_cast<uint64_t>(wanted_len > 0 ? wanted_len : trained_len)) *
                         static_cast<uint64_t>(max_num_seqs);
   // More than every sequence at full length is of use to the prefix cache only when asked for.
@@ -67,8 +83,12 @@ EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPla
 std::string describe(const EngineMemoryPlan& plan, int32_t block_size) {
   return cat("Memory plan: weights ", bytes_text(plan.weights), ", scratch ", bytes_text(plan.scratch), ", KV cache ",
              bytes_text(plan.cache), " (", plan.num_blocks, " blocks of ", block_size,
-             " tokens, reserved now and committed on use), together ",
-             bytes_text(plan.weights + plan.scratch + plan.cache), " of the ", bytes_text(plan.limit), " allowed");
+             " tokens, reserved now and committed on use), ",
+             plan.states > 0 ? cat("recurrent state ", bytes_text(plan.states), " (", plan.running_states,
+                                   " sequences, ", plan.snapshots, " snapshots), ")
+                             : "",
+             "together ", bytes_text(plan.weights + plan.scratch + plan.cache + plan.states), " of the ",
+             bytes_text(plan.limit), " allowed");
 }
 
 }  // namespace gristmill::engine

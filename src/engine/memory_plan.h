@@ -12,7 +12,10 @@ struct EngineMemoryPlan {
   uint64_t limit = 0;  ///< what this engine may use
   uint64_t weights = 0;
   uint64_t scratch = 0;
-  uint64_t cache = 0;  ///< num_blocks * bytes per block; reserved, committed on use
+  uint64_t cache = 0;          ///< num_blocks * bytes per block; reserved, committed on use
+  uint64_t states = 0;         ///< recurrent state: a slot per sequence that may run, and the snapshots
+  int32_t running_states = 0;  ///< 0 for models without recurrent state
+  int32_t snapshots = 0;
   int32_t num_blocks = 0;
   int32_t max_model_len = 0;
 };

@@ -55,6 +55,7 @@ struct EngineStats {
   uint64_t preemptions = 0;
   uint64_t prefix_queries = 0;  ///< tokens looked up
   uint64_t prefix_hits = 0;     ///< tokens found
+  int32_t state_snapshots = 0;  ///< kept now, of recurrent models
   uint64_t steps = 0;
   double forward_seconds = 0;  ///< inside launch .. wait
   double step_seconds = 0;     ///< whole steps

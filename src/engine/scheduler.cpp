@@ -8,7 +8,23 @@
 
 namespace gristmill::engine {
 
-void Scheduler::add(std::shared_ptr<const EngineRequest> request, uint64_t engine_seed) {
+namespace {
+
+// Where the last messages of a conversation end: after an end-of-turn token of the prompt.
+std::vector<int32_t> message_ends(const EngineRequest& request) {
+  constexpr size_t most = 2;
+  std::vector<int32_t> ends;
+  for (size_t at = request.prompt.size(); at-- > 0 && ends.size() < most;) {
+    const bool end =
+        std::find(request.eos_ids.begin(), request.eos_ids.end(), request.prompt[at]) != request.eos_ids.end();
+    if (end) ends.push_back(static_cast<int32_t>(at) + 1);
+  }
+  return ends;
+}
+
+}  // namespace
+
+void Scheduler::add(const std::shared_ptr<const EngineRequest>& request, uint64_t engine_seed) {
   auto& choices = requests_[request->id];
   for (int32_t choice = 0; choice < request->n; ++choice) {
     auto sequence = std::make_unique<Sequence>();
@@ -18,13 +34,14 @@ void Scheduler::add(std::shared_ptr<const EngineRequest> request, uint64_t engin
     // Without a seed of its own a request draws from the engine's seed and its id; choices differ by their index.
     const auto drawn = philox4x32({static_cast<uint32_t>(request->id), static_cast<uint32_t>(request->id >> 32), 0, 0},
                                   {static_cast<uint32_t>(engine_seed), static_cast<uint32_t>(engine_seed >> 32)});
-    sequence->seed =
-        request->sampling.seed ? static_cast<uint64_t>(*request->sampling.seed) : (uint64_t{drawn[0]} << 32 | drawn[1]);
+    sequence->seed = static_cast<uint64_t>(
+        request->sampling.seed.value_or(static_cast<int64_t>(uint64_t{drawn[0]} << 32 | drawn[1])));
     sequence->tokens = request->prompt;
     if (!request->sampling.ignore_eos) sequence->stop_ids = request->eos_ids;
     sequence->stop_ids.insert(sequence->stop_ids.end(), request->sampling.stop_token_ids.begin(),
                               request->sampling.stop_token_ids.end());
     if (sequence->sample_context().counts != nullptr) sequence->counts.add_prompt(request->prompt);
+    sequence->message_ends = message_ends(*request);
     waiting_.insert(sequence.get());
     choices.push_back(std::move(sequence));
   }
@@ -62,7 +79,7 @@ bool Scheduler::may_be_partial(const Sequence& s) const {
 }
 
 // How many tokens of `s` the step may take; 0 when none.
-int32_t Scheduler::share_of(const Sequence& s, const Budget& budget) const {
+int32_t Scheduler::share_of(Sequence& s, const Budget& budget) const {
   const int32_t missing = s.size() + s.in_flight - s.computed;
   int32_t share = std::min(missing, budget.tokens);
   if (missing > 1) {
@@ -71,12 +88,14 @@ int32_t Scheduler::share_of(const Sequence& s, const Budget& budget) const {
       share = std::min(share, limits_.long_prefill_token_threshold);
     }
     if (s.reports_prompt()) share = std::min(share, budget.logprob_rows);
+    share = std::min(share, cache_.next_snapshot(s) - s.computed);
   }
   return std::max(share, 0);
 }
 
 void Scheduler::add_entry(StepPlan& plan, Budget& budget, Sequence& s, int32_t count) {
-  PlanEntry entry{&s, s.computed, count, s.computed + count == s.size() + s.in_flight};
+  const bool snapshot = s.computed + count == cache_.next_snapshot(s);
+  PlanEntry entry{&s, s.computed, count, s.computed + count == s.size() + s.in_flight, snapshot, s.state_slot};
   if (s.size() + s.in_flight - s.computed > 1) {
     budget.prefill -= count;
     if (s.reports_prompt()) budget.logprob_rows -= count;

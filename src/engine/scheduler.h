@@ -16,7 +16,9 @@ struct PlanEntry {
   Sequence* sequence = nullptr;
   int32_t first = 0;
   int32_t count = 0;
-  bool samples = false;  ///< its last row gives the next token
+  bool samples = false;   ///< its last row gives the next token
+  bool snapshot = false;  ///< its state is kept afterwards
+  int32_t state = -1;     ///< slot of its recurrent state
 };
 
 /// What one step does. Made by Scheduler::plan() before the tokens of the step in flight are known.
@@ -50,7 +52,7 @@ class Scheduler {
   Scheduler(const SchedulerLimits& limits, KvCacheManager& cache) : limits_(limits), cache_(cache) {}
 
   /// Queues the choices of a request. Its prompt must be shorter than max_model_len.
-  void add(std::shared_ptr<const EngineRequest> request, uint64_t engine_seed);
+  void add(const std::shared_ptr<const EngineRequest>& request, uint64_t engine_seed);
   /// The choices of a request that are not finished; empty for an unknown id.
   std::vector<Sequence*> choices(RequestId id);
 
@@ -87,7 +89,7 @@ class Scheduler {
     int32_t prefill = 0;
     int32_t logprob_rows = 0;
   };
-  int32_t share_of(const Sequence& sequence, const Budget& budget) const;
+  int32_t share_of(Sequence& sequence, const Budget& budget) const;
   bool will_end(const Sequence& sequence) const;
   bool may_be_partial(const Sequence& sequence) const;
   void plan_running(StepPlan& plan, Budget& budget, bool& preempted);

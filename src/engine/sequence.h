@@ -25,12 +25,16 @@ struct Sequence {
   TokenCounts counts;             ///< kept only when a penalty is on
 
   SequenceState state = SequenceState::waiting;
-  int32_t computed = 0;           ///< tokens whose K/V is in the cache once the planned steps have run
-  int32_t in_flight = 0;          ///< tokens that planned steps will append and that are not known yet (at most 2)
-  std::vector<int32_t> blocks;    ///< block table
-  std::vector<BlockHash> hashes;  ///< of the first full blocks, as far as they were asked for
-  size_t named_blocks = 0;        ///< so many of the block table's first blocks are known to the prefix cache
-  int32_t cached_tokens = -1;     ///< prompt tokens found in the prefix cache at first admission
+  int32_t computed = 0;               ///< tokens whose K/V is in the cache once the planned steps have run
+  int32_t in_flight = 0;              ///< tokens that planned steps will append and that are not known yet (at most 2)
+  std::vector<int32_t> blocks;        ///< block table
+  std::vector<BlockHash> hashes;      ///< of the first full blocks, as far as they were asked for
+  size_t named_blocks = 0;            ///< so many of the block table's first blocks are known to the prefix cache
+  int32_t state_slot = -1;            ///< of recurrent models, while it runs
+  int32_t restore_from = -1;          ///< snapshot to copy into it before its first step
+  int32_t branch_point = 0;           ///< where its prompt leaves a prefix whose blocks are cached without a snapshot
+  std::vector<int32_t> message_ends;  ///< the last positions of the prompt where a message ended
+  int32_t cached_tokens = -1;         ///< prompt tokens found in the prefix cache at first admission
   bool abort_wanted = false;
   int32_t planned = 0;  ///< plans, running or waiting to run, that hold this sequence
   std::vector<OutputToken> prompt_logprobs;

@@ -15,10 +15,12 @@ App::App(EventLoop& loop, const config::ServeConfig& config, EngineClient& clien
       client_(client),
       auth_(config.http.api_keys, config.http.api_key_guards_v1_only),
       cors_(config.http),
-      inbox_(loop),
+      inbox_(std::make_shared<OutputInbox>(loop)),
       http_metrics_(registry_) {}
 
-App::~App() = default;
+App::~App() {
+  inbox_->close();
+}
 
 void App::model_ready(std::shared_ptr<const ServedModel> model, const engine::EngineInfo& info) {
   model_ = std::move(model);

@@ -36,8 +36,8 @@ class App final : public HttpHandler, public GenerationHost {
   void tick();
   /// The line that dashboards read; every `seconds`.
   void log_stats(double seconds);
-  /// "GET /health" and so on, for the start-up lines.
-  static std::vector<std::string> route_list();
+  /// Paths and their methods ("GET, POST"), for the start-up lines.
+  static std::vector<std::pair<std::string, std::string>> route_list();
 
   // HttpHandler
   std::optional<Response> refuse(const Request& request) override;
@@ -83,7 +83,7 @@ class App final : public HttpHandler, public GenerationHost {
 
   // GenerationHost
   EngineClient& client() override { return client_; }
-  OutputInbox& inbox() override { return inbox_; }
+  const std::shared_ptr<OutputInbox>& inbox() override { return inbox_; }
   ServingMetrics& metrics() override { return *serving_metrics_; }
   void admitted(Generation& generation) override;
   void ended(Generation& generation) override;
@@ -93,7 +93,7 @@ class App final : public HttpHandler, public GenerationHost {
   EngineClient& client_;
   Auth auth_;
   Cors cors_;
-  OutputInbox inbox_;
+  std::shared_ptr<OutputInbox> inbox_;
   Registry registry_;         // what /metrics prints
   Registry silent_registry_;  // engine metrics under --disable-log-stats
   HttpMetrics http_metrics_;

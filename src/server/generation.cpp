@@ -13,14 +13,17 @@ double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void OutputInbox::put(std::shared_ptr<Generation> generation, size_t prompt, engine::EngineOutput&& output) {
-  bool first;
-  {
-    const std::lock_guard lock(mutex_);
-    first = items_.empty();
-    items_.push_back({std::move(generation), prompt, std::move(output)});
-  }
-  if (first) loop_.post([this] { deliver(); });
+void OutputInbox::put(std::weak_ptr<Generation> generation, size_t prompt, engine::EngineOutput&& output) {
+  const std::lock_guard lock(mutex_);
+  if (!loop_) return;
+  items_.push_back({std::move(generation), prompt, std::move(output)});
+  if (items_.size() == 1) loop_->post([this] { deliver(); });
+}
+
+void OutputInbox::close() {
+  const std::lock_guard lock(mutex_);
+  loop_ = nullptr;
+  items_.clear();
 }
 
 void OutputInbox::deliver() {
@@ -28,7 +31,9 @@ void OutputInbox::deliver() {
     const std::lock_guard lock(mutex_);
     delivering_.swap(items_);
   }
-  for (Item& item : delivering_) item.generation->accept(item.prompt, std::move(item.output));
+  for (Item& item : delivering_) {
+    if (const auto generation = item.generation.lock()) generation->accept(item.prompt, std::move(item.output));
+  }
   delivering_.clear();
 }
 
@@ -54,7 +59,6 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
 }
 
 void Generation::start() {
-  const std::shared_ptr<Generation> self = shared_from_this();
   exchange_->on_gone([weak = weak_from_this()] {
     if (const auto alive = weak.lock()) alive->client_gone();
   });
@@ -69,9 +73,10 @@ void Generation::start() {
     request.eos_ids = model_->tokenizer->end_ids();
     request.cache_salt = job_.cache_salt;
     engine_ids_.push_back(request.id);
-    host_.client().submit(std::move(request), [self, i](engine::EngineOutput&& output) {
-      self->host_.inbox().put(self, i, std::move(output));
-    });
+    host_.client().submit(std::move(request),
+                          [inbox = host_.inbox(), self = weak_from_this(), i](engine::EngineOutput&& output) {
+                            inbox->put(self, i, std::move(output));
+                          });
   }
 }
 

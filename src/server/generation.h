@@ -16,22 +16,26 @@ namespace gristmill::server {
 
 class Generation;
 
-/// Brings engine outputs from the client's threads to the loop: however many a step gives, the loop wakes once.
+/// Brings engine outputs from the client's threads to the loop: however many a step gives, the loop wakes once. The
+/// client's handlers share it, and may outlive the loop; generations live and die on the loop only.
 class OutputInbox {
  public:
-  explicit OutputInbox(EventLoop& loop) : loop_(loop) {}
-  void put(std::shared_ptr<Generation> generation, size_t prompt, engine::EngineOutput&& output);
+  explicit OutputInbox(EventLoop& loop) : loop_(&loop) {}
+  /// Thread safe.
+  void put(std::weak_ptr<Generation> generation, size_t prompt, engine::EngineOutput&& output);
+  /// The loop is going away: whatever still comes is dropped. On the loop, or after it.
+  void close();
 
  private:
   struct Item {
-    std::shared_ptr<Generation> generation;
+    std::weak_ptr<Generation> generation;
     size_t prompt;
     engine::EngineOutput output;
   };
   void deliver();
 
-  EventLoop& loop_;
   std::mutex mutex_;
+  EventLoop* loop_;
   std::vector<Item> items_;
   std::vector<Item> delivering_;  // only on the loop
 };
@@ -41,15 +45,15 @@ class GenerationHost {
  public:
   virtual ~GenerationHost() = default;
   virtual EngineClient& client() = 0;
-  virtual OutputInbox& inbox() = 0;
+  virtual const std::shared_ptr<OutputInbox>& inbox() = 0;
   virtual ServingMetrics& metrics() = 0;
   /// The first output has come: the request does not wait any more.
   virtual void admitted(Generation& generation) = 0;
   virtual void ended(Generation& generation) = 0;
 };
 
-/// One request from the engine's queue to the end of its answer. Lives on the loop, kept alive by the engine's handlers
-/// and its host.
+/// One request from the engine's queue to the end of its answer. Lives on the loop, kept by its host until it has
+/// ended.
 class Generation final : public std::enable_shared_from_this<Generation> {
  public:
   Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange, openai::Job job,

@@ -125,9 +125,9 @@ std::optional<int64_t> FieldReader::integer(std::string_view name, int64_t low, 
   }
   if (!fits || number < low || number > high) {
     if (high == std::numeric_limits<int64_t>::max() || high == std::numeric_limits<int32_t>::max()) {
-      throw schema_error(
-          number < low ? cat(path(name), ": must be at least ", low) : cat(path(name), ": must be at most ", high),
-          path(name));
+      throw schema_error(fits && number < low ? cat(path(name), ": must be at least ", low)
+                                              : cat(path(name), ": must be at most ", high),
+                         path(name));
     }
     throw schema_error(cat(path(name), ": must be between ", low, " and ", high), path(name));
   }

@@ -82,10 +82,15 @@ const std::vector<App::Route>& App::routes() {
   return table;
 }
 
-std::vector<std::string> App::route_list() {
-  std::vector<std::string> out;
+std::vector<std::pair<std::string, std::string>> App::route_list() {
+  std::vector<std::pair<std::string, std::string>> out;
   for (const Route& route : routes()) {
-    if (!route.developer) out.push_back(std::string(route.method) + " " + route.path);
+    if (route.developer) continue;
+    if (!out.empty() && out.back().first == route.path) {
+      out.back().second += std::string(", ") + route.method;
+    } else {
+      out.emplace_back(route.path, route.method);
+    }
   }
   return out;
 }

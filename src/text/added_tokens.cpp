@@ -32,9 +32,8 @@ bool is_word_character(std::string_view text, size_t at) {
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   std::erase_if(tokens_, [](const AddedToken& token) { return token.text.empty(); });
   if (tokens_.empty()) return;
-  std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
-    return a.text != b.text ? a.text < b.text : a.id < b.id;
-  });
+  std::sort(tokens_.begin(), tokens_.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.text != b.text ? a.text < b.text : a.id < b.id; });
   // Level by level: a node owns a range of the sorted tokens, all of which begin with its path.
   struct Range {
     size_t begin, end, depth;

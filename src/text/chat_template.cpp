@@ -76,7 +76,8 @@ struct ChatTemplate::Impl {
   ContentSupport support;
 };
 
-ChatTemplate::ChatTemplate(std::string source, std::string bos_token, std::string eos_token, ContentFormat format)
+ChatTemplate::ChatTemplate(const std::string& source, std::string bos_token, std::string eos_token,
+                           ContentFormat format)
     : impl_(std::make_unique<Impl>(source, std::move(bos_token), std::move(eos_token))) {
   switch (format) {
     case ContentFormat::automatic:

@@ -22,7 +22,7 @@ enum class ContentFormat : uint8_t {
 class ChatTemplate {
  public:
   /// Throws Error with line and column of a mistake in `source`.
-  ChatTemplate(std::string source, std::string bos_token, std::string eos_token,
+  ChatTemplate(const std::string& source, std::string bos_token, std::string eos_token,
                ContentFormat format = ContentFormat::automatic);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;

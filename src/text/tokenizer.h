@@ -39,6 +39,6 @@ class Tokenizer {
 /// The tokenizer that a GGUF file describes (spec: ggml's GGUF v3, keys tokenizer.ggml.*): byte-level BPE ("gpt2") or
 /// SentencePiece BPE ("llama"). Keeps the file open, as token texts are views into it. Throws Error naming the key that
 /// is missing or wrong.
-std::unique_ptr<Tokenizer> make_gguf_tokenizer(std::shared_ptr<const weights::GgufFile> file);
+std::unique_ptr<Tokenizer> make_gguf_tokenizer(const std::shared_ptr<const weights::GgufFile>& file);
 
 }  // namespace gristmill::text

@@ -57,8 +57,8 @@ void fill_common(const GgufFile& file, TokenizerParts& parts, bool add_bos_other
   if (file.boolean("tokenizer.ggml.add_eos_token", false) && parts.eos >= 0) parts.suffix = {parts.eos};
 }
 
-std::unique_ptr<Tokenizer> make_byte_level(std::shared_ptr<const GgufFile> file, std::vector<std::string_view> texts,
-                                           std::vector<TokenKind> kinds) {
+std::unique_ptr<Tokenizer> make_byte_level(const std::shared_ptr<const GgufFile>& file,
+                                           std::vector<std::string_view> texts, std::vector<TokenKind> kinds) {
   static constexpr std::string_view merges_key = "tokenizer.ggml.merges";
   KnownPretokenizer known;
   try {
@@ -71,6 +71,7 @@ std::unique_ptr<Tokenizer> make_byte_level(std::shared_ptr<const GgufFile> file,
   parts.ignore_merges = known.ignore_merges;
   if (known.nfc) parts.common.normalizer.add_nfc();
   std::vector<SplitStep> steps;
+  steps.reserve(known.patterns.size());
   for (const std::string& pattern : known.patterns) steps.push_back({Regex(pattern), SplitBehavior::isolated, false});
   parts.pretokenizer = Pretokenizer(std::move(steps));
 
@@ -98,8 +99,8 @@ std::unique_ptr<Tokenizer> make_byte_level(std::shared_ptr<const GgufFile> file,
   return std::make_unique<BpeTokenizer>(std::move(parts));
 }
 
-std::unique_ptr<Tokenizer> make_sentencepiece(std::shared_ptr<const GgufFile> file, std::vector<std::string_view> texts,
-                                              std::vector<TokenKind> kinds) {
+std::unique_ptr<Tokenizer> make_sentencepiece(const std::shared_ptr<const GgufFile>& file,
+                                              std::vector<std::string_view> texts, std::vector<TokenKind> kinds) {
   static constexpr std::string_view scores_key = "tokenizer.ggml.scores";
   std::vector<float> scores = file->numbers(scores_key);
   if (scores.size() != texts.size()) {
@@ -116,7 +117,7 @@ std::unique_ptr<Tokenizer> make_sentencepiece(std::shared_ptr<const GgufFile> fi
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_gguf_tokenizer(std::shared_ptr<const GgufFile> file) {
+std::unique_ptr<Tokenizer> make_gguf_tokenizer(const std::shared_ptr<const GgufFile>& file) {
   static constexpr std::string_view model_key = "tokenizer.ggml.model", tokens_key = "tokenizer.ggml.tokens";
   const std::string_view model = file->string(model_key);
   if (model != "gpt2" && model != "llama") {
@@ -125,8 +126,8 @@ std::unique_ptr<Tokenizer> make_gguf_tokenizer(std::shared_ptr<const GgufFile> f
   std::vector<std::string_view> texts = file->strings(tokens_key);
   if (texts.empty()) throw problem(*file, tokens_key, "the vocabulary is empty");
   std::vector<TokenKind> kinds = read_kinds(*file, texts.size());
-  return model == "gpt2" ? make_byte_level(std::move(file), std::move(texts), std::move(kinds))
-                         : make_sentencepiece(std::move(file), std::move(texts), std::move(kinds));
+  return model == "gpt2" ? make_byte_level(file, std::move(texts), std::move(kinds))
+                         : make_sentencepiece(file, std::move(texts), std::move(kinds));
 }
 
 }  // namespace gristmill::text

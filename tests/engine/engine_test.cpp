@@ -80,6 +80,7 @@ class EngineTest : public testing::Test {
 
   Collected solo(const EngineRequest& wanted) {
     device::FakeBackend other;
+    other.recurrent = backend.recurrent;
     EngineConfig calm = config;
     calm.async_scheduling = false;
     calm.prefix_caching = false;
@@ -306,9 +307,48 @@ TEST_F(EngineTest, PriorityDecidesWhoRunsFirst) {
   EXPECT_EQ(order, (std::vector<RequestId>{3, 1, 2}));
 }
 
+TEST_F(EngineTest, ARecurrentModelReusesHalfAPrefixFirstAndThenAllOfIt) {
+  backend.recurrent = true;
+  config.max_model_len = 400;
+  config.num_blocks_override = 200;
+  config.block_size = 16;
+  engine = std::make_unique<Engine>(config, device::FakeBackend::program(), 400, backend, progress);
+  const auto with_tail = [&](int32_t tail) {
+    std::vector<int32_t> tokens = prompt(300, 3);
+    for (int32_t i = 0; i < 20; ++i) tokens.push_back((tail * 11 + i) % 50);
+    return tokens;
+  };
+  for (RequestId id = 1; id <= 3; ++id) {
+    engine->add(request(id, with_tail(static_cast<int32_t>(id)), 3));
+    run();
+  }
+  EXPECT_EQ((results[{1, 0}].cached), 0);
+  EXPECT_GE((results[{2, 0}].cached), 150);
+  EXPECT_EQ((results[{3, 0}].cached), 288);  // the last whole block of the 300 shared tokens
+  EXPECT_GT(engine->stats().state_snapshots, 0);
+}
+
+TEST_F(EngineTest, AConversationGoesOnFromTheEndOfItsLastPrompt) {
+  backend.recurrent = true;
+  config.block_size = 16;
+  start();
+  const std::vector<int32_t> first = prompt(70, 3);
+  engine->add(request(1, first, 5));
+  run();
+  std::vector<int32_t> second = first;
+  second.insert(second.end(), results[{1, 0}].tokens.begin(), results[{1, 0}].tokens.end());
+  for (int32_t i = 0; i < 10; ++i) second.push_back(i);
+  engine->add(request(2, second, 5));
+  run();
+  EXPECT_EQ((results[{2, 0}].cached), 64);
+}
+
 // Promise 1 of the product: the same bits alone and in any company. Random arrivals, aborts, budgets and cache pressure
 // against solo runs; fails when a run did not exercise what it claims to.
-TEST_F(EngineTest, OutputsDoNotDependOnTheSchedule) {
+class RandomSchedule : public EngineTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(RandomSchedule, OutputsDoNotDependOnIt) {
+  backend.recurrent = GetParam();
   uint64_t preemptions = 0, hits = 0, aborts = 0, compared = 0;
   for (uint32_t round = 0; round < 60; ++round) {
     std::mt19937 random(round);
@@ -366,7 +406,11 @@ TEST_F(EngineTest, OutputsDoNotDependOnTheSchedule) {
   EXPECT_GT(preemptions, 0u);
   EXPECT_GT(hits, 0u);
   EXPECT_GT(aborts, 0u);
+  EXPECT_EQ(backend.state_copies > 0, backend.recurrent);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, RandomSchedule, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "Recurrent" : "AttentionOnly"; });
 
 }  // namespace
 }  // namespace gristmill::engine

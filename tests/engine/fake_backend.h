@@ -23,6 +23,10 @@ class FakeBackend final : public Backend {
   /// The program that goes with it: an embedding and a head.
   static std::shared_ptr<const Program> program();
 
+  /// Also keeps a recurrent state per slot: logits then come from the state, so a wrong, stale or half-updated one
+  /// shows.
+  bool recurrent = false;
+  int64_t state_copies = 0;
   /// A step that computes this id throws StepError, once per id put here.
   std::multiset<int32_t> poison;
   int64_t steps = 0;
@@ -47,11 +51,13 @@ class FakeExecutable final : public Executable {
       : owner_(owner), limits_(limits), block_size_(cache.block_size) {
     plan_.weights = 1000;
     plan_.scratch = 1000;
+    plan_.bytes_per_state = owner.recurrent ? 16 : 0;
     plan_.bytes_per_block = static_cast<size_t>(cache.block_size) * sizeof(int32_t);
   }
   const MemoryPlan& memory() const override { return plan_; }
   void bind(const BindOptions& options) override {
     cache_.assign(static_cast<size_t>(options.num_blocks) * static_cast<size_t>(block_size_), -1);
+    states_.assign(static_cast<size_t>(options.num_states), {});
   }
   Ticket launch(const StepShape& shape, const StepInputs& inputs) override {
     shape_ = shape;
@@ -79,6 +85,10 @@ class FakeExecutable final : public Executable {
     }
     argmax_.clear();
     logits_.clear();
+    row_states_.assign(static_cast<size_t>(shape_.tokens), start);
+    for (const SequenceStep& s : inputs_.sequences) {
+      if (owner_.recurrent) advance(s);
+    }
     storage_.assign(inputs_.logit_rows.size() * FakeBackend::vocabulary, 0);
     for (size_t r = 0; r < inputs_.logit_rows.size(); ++r) {
       float* row = storage_.data() + r * FakeBackend::vocabulary;
@@ -93,20 +103,45 @@ class FakeExecutable final : public Executable {
     return result_;
   }
   void copy_blocks(std::span<const std::pair<int32_t, int32_t>>) override {}
+  void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override {
+    for (const auto& [from, to] : pairs) states_.at(static_cast<size_t>(to)) = states_.at(static_cast<size_t>(from));
+    owner_.state_copies += static_cast<int64_t>(pairs.size());
+  }
 
  private:
   int32_t& slot(const SequenceStep& s, int32_t position) {
     const int32_t block = s.blocks[static_cast<size_t>(position / block_size_)];
     return cache_.at(static_cast<size_t>(block * block_size_ + position % block_size_));
   }
+  struct State {
+    uint64_t value = 0;
+    int32_t tokens = -1;
+  };
+  static constexpr uint64_t start = 88172645463325252u;
+  static uint64_t mix(uint64_t state, int32_t id) {
+    return (state ^ static_cast<uint64_t>(id)) * 6364136223846793005u + 1442695040888963407u;
+  }
+  void advance(const SequenceStep& s) {
+    State& state = states_.at(static_cast<size_t>(s.state));
+    if (s.context == 0) state = {start, 0};
+    if (state.tokens != s.context) throw StepError("the recurrent state is of another position");
+    for (int32_t i = 0; i < s.rows; ++i) {
+      state.value = mix(state.value, inputs_.ids[static_cast<size_t>(s.first_row + i)]);
+      row_states_[static_cast<size_t>(s.first_row + i)] = state.value;
+    }
+    state.tokens += s.rows;
+  }
   void compute(int32_t row, float* out) {
     for (const SequenceStep& s : inputs_.sequences) {
       if (row < s.first_row || row >= s.first_row + s.rows) continue;
-      uint64_t state = 88172645463325252u;
+      uint64_t state = start;
       for (int32_t p = 0; p <= s.context + row - s.first_row; ++p) {
         const int32_t id = slot(s, p);
         if (id < 0) throw StepError("read of a cache slot that was never written");
-        state = (state ^ static_cast<uint64_t>(id)) * 6364136223846793005u + 1442695040888963407u;
+        state = mix(state, id);
+      }
+      if (owner_.recurrent && row_states_[static_cast<size_t>(row)] != state) {
+        throw StepError("recurrent state and cache disagree");
       }
       for (int32_t v = 0; v < FakeBackend::vocabulary; ++v) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -120,6 +155,8 @@ class FakeExecutable final : public Executable {
   int32_t block_size_;
   MemoryPlan plan_;
   std::vector<int32_t> cache_;
+  std::vector<State> states_;
+  std::vector<uint64_t> row_states_;
   StepShape shape_;
   StepInputs inputs_;
   std::vector<int32_t> argmax_;

@@ -20,13 +20,18 @@
 
 namespace gristmill::device::cpu {
 
-/// Scores of kVectors * kLanes keys that start at `position` for kHeads heads: scores + h * kPartition.
-template <class V, class E, int kWidth, int kHeads, int kVectors>
-void score_keys(const KeyWalk& walk, int position, const float* q, int head_dim, int k_dim, float* scores) {
-  constexpr int kPerTile = kWidth / V::kLanes;
-  const std::byte* tiles[kVectors];
+/// Scores of the keys of kTiles neighbouring tiles, kPerTile vectors each, for kHeads heads: scores + h * kPartition.
+template <class V, class E, int kHeads, int kTiles, int kPerTile>
+void score_tiles(const KeyWalk& walk, int position, const float* q, float* scores) {
+  constexpr int kVectors = kTiles * kPerTile, kWidth = kPerTile * V::kLanes, kPairBytes = 2 * kWidth * E::kBytes;
+  const int head_dim = walk.layout.head_dim, k_dim = walk.layout.k_dim;
+  const std::byte* tiles[kTiles];
+  const std::byte* ahead[kTiles];
   GRISTMILL_UNROLL
-  for (int v = 0; v < kVectors; ++v) tiles[v] = walk.k_tile(position + v * V::kLanes);
+  for (int t = 0; t < kTiles; ++t) {
+    tiles[t] = walk.k_tile(position + t * kWidth);
+    ahead[t] = walk.ahead_of_k(position + t * kWidth);
+  }
   V sums[kHeads][kVectors];
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
@@ -34,12 +39,17 @@ void score_keys(const KeyWalk& walk, int position, const float* q, int head_dim,
     for (int v = 0; v < kVectors; ++v) sums[h][v] = V::zero();
   }
   for (int pair = 0; pair < k_dim / 2; ++pair) {
+    GRISTMILL_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      GRISTMILL_UNROLL
+      for (int b = 0; b < kPairBytes; b += 64) __builtin_prefetch(ahead[t] + pair * kPairBytes + b);
+    }
     V even[kHeads], odd[kHeads];
     GRISTMILL_UNROLL
     for (int h = 0; h < kHeads; ++h) even[h] = V::all(q[h * head_dim + 2 * pair]);
     GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const V k = E::template k<V, 0>(tiles[v], kWidth, pair, v % kPerTile * V::kLanes);
+      const V k = E::template k<V, 0>(tiles[v / kPerTile], kWidth, pair, v % kPerTile * V::kLanes);
       GRISTMILL_UNROLL
       for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(even[h], k, sums[h][v]);
     }
@@ -48,7 +58,7 @@ void score_keys(const KeyWalk& walk, int position, const float* q, int head_dim,
     for (int h = 0; h < kHeads; ++h) odd[h] = V::all(q[h * head_dim + 2 * pair + 1]);
     GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const V k = E::template k<V, 1>(tiles[v], kWidth, pair, v % kPerTile * V::kLanes);
+      const V k = E::template k<V, 1>(tiles[v / kPerTile], kWidth, pair, v % kPerTile * V::kLanes);
       GRISTMILL_UNROLL
       for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(odd[h], k, sums[h][v]);
     }
@@ -84,94 +94,97 @@ void softmax_partition(float* scores, int keys, float* largest, float* sum) {
   *sum = tree_sum<V, kVectors>(sums);
 }
 
-/// o[kVectors * kLanes dimensions from vector `first` of `chunk`] = sum over keys of p * v, for kHeads heads.
+/// One tile's share of o = sum over keys of p * v for the kVectors vectors of a chunk and kHeads heads; the
+/// accumulators rest in `out` between tiles, so that memory is walked once, in order.
 template <class V, class E, int kHeads, int kVectors>
-void weigh_values(const KeyWalk& walk, int position, int keys, int chunk, const float* p, float* out,
-                  int64_t out_stride) {
+void weigh_tile(const std::byte* rows, const std::byte* ahead, int keys, const float* p, bool first, float* out,
+                int64_t out_stride) {
+  constexpr int kRowBytes = kVectors * V::kLanes * E::kBytes;
   V sums[kHeads][kVectors];
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     GRISTMILL_UNROLL
-    for (int v = 0; v < kVectors; ++v) sums[h][v] = V::zero();
+    for (int v = 0; v < kVectors; ++v) sums[h][v] = first ? V::zero() : V::load(out + h * out_stride + v * V::kLanes);
   }
-  const int block_size = walk.layout.block_size;
-  constexpr int kPerChunk = 32 / V::kLanes;
-  const size_t chunk_bytes = static_cast<size_t>(block_size) * 32 * walk.element;
-  for (int done = 0; done < keys;) {
-    const int count = std::min(keys - done, block_size - (position + done) % block_size);
-    const std::byte* row = walk.v_row(position + done, chunk);
-    for (int i = 0; i < count; ++i, row += 32 * walk.element) {
-      V weight[kHeads];
+  for (int i = 0; i < keys; ++i, rows += kRowBytes, ahead += kRowBytes, ++p) {
+    GRISTMILL_UNROLL
+    for (int b = 0; b < kRowBytes; b += 64) __builtin_prefetch(ahead + b);
+    V weight[kHeads];
+    GRISTMILL_UNROLL
+    for (int h = 0; h < kHeads; ++h) weight[h] = V::all(p[h * kPartition]);
+    GRISTMILL_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const V value = E::template v<V>(rows, v);
       GRISTMILL_UNROLL
-      for (int h = 0; h < kHeads; ++h) weight[h] = V::all(p[h * kPartition + done + i]);
-      GRISTMILL_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        const V value = E::template v<V>(row + v / kPerChunk * chunk_bytes, v % kPerChunk);
-        GRISTMILL_UNROLL
-        for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(weight[h], value, sums[h][v]);
-      }
+      for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(weight[h], value, sums[h][v]);
     }
-    done += count;
   }
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     GRISTMILL_UNROLL
-    for (int v = 0; v < kVectors; ++v) V::store(out + h * out_stride + chunk * 32 + v * V::kLanes, sums[h][v]);
+    for (int v = 0; v < kVectors; ++v) V::store(out + h * out_stride + v * V::kLanes, sums[h][v]);
+  }
+}
+
+template <class V, class E, int kHeads, int kVectors>
+void weigh_values(const KeyWalk& walk, const float* p, float* out, int64_t out_stride) {
+  constexpr int kChunk = kVectors * V::kLanes;
+  const int tile = walk.layout.tile;
+  for (int position = walk.first; position < walk.end; position += tile, p += tile) {
+    const std::byte* rows = walk.v_tile(position);
+    const std::byte* ahead = walk.ahead_of_v(position);
+    for (int d = 0; d < walk.layout.v_dim; d += kChunk) {
+      weigh_tile<V, E, kHeads, kVectors>(rows, ahead, std::min(walk.end - position, tile), p, position == walk.first,
+                                         out + d, out_stride);
+      rows += tile * kChunk * E::kBytes;
+      ahead += tile * kChunk * E::kBytes;
+    }
   }
 }
 
 template <class V, class E, int kWidth, int kHeads>
-void attend_heads(const KeyWalk& walk, const float* q, int partition, int keys, float* scores, float* out,
-                  int64_t out_stride) {
-  const KvLayout& layout = walk.layout;
-  const int first = partition * kPartition;
-  constexpr int kStep = 4 * V::kLanes < kWidth ? kWidth : 4 * V::kLanes;
-  int done = 0;
-  for (; done + kStep <= keys; done += kStep) {
-    score_keys<V, E, kWidth, kHeads, kStep / V::kLanes>(walk, first + done, q, layout.head_dim, layout.k_dim,
-                                                        scores + done);
+void attend_heads(const KeyWalk& walk, const float* q, float* scores, float* out, int64_t out_stride) {
+  constexpr int kPerTile = kWidth / V::kLanes, kTiles = kPerTile >= 2 ? 1 : 2;
+  int position = walk.first;
+  for (; position + kTiles * kWidth <= walk.end; position += kTiles * kWidth) {
+    score_tiles<V, E, kHeads, kTiles, kPerTile>(walk, position, q, scores + position - walk.first);
   }
-  for (; done < keys; done += kWidth) {
-    score_keys<V, E, kWidth, kHeads, kWidth / V::kLanes>(walk, first + done, q, layout.head_dim, layout.k_dim,
-                                                         scores + done);
+  for (; position < walk.end; position += kWidth) {
+    score_tiles<V, E, kHeads, 1, kPerTile>(walk, position, q, scores + position - walk.first);
   }
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
-    float* const tail = out + h * out_stride + layout.v_dim;
-    softmax_partition<V>(scores + h * kPartition, keys, tail, tail + 1);
+    float* const tail = out + h * out_stride + walk.layout.v_dim;
+    softmax_partition<V>(scores + h * kPartition, walk.end - walk.first, tail, tail + 1);
   }
-  // Two chunks at a time where a chunk is too few vectors to hide the latency of the FMA.
-  constexpr int kChunks = V::kLanes == 8 ? 1 : 2, kVectors = 32 / V::kLanes;
-  int chunk = 0;
-  for (; chunk + kChunks <= layout.v_dim / 32; chunk += kChunks) {
-    weigh_values<V, E, kHeads, kChunks * kVectors>(walk, first, keys, chunk, scores, out, out_stride);
-  }
-  for (; chunk < layout.v_dim / 32; ++chunk) {
-    weigh_values<V, E, kHeads, kVectors>(walk, first, keys, chunk, scores, out, out_stride);
+  if (walk.layout.chunk == 64) {
+    weigh_values<V, E, kHeads, 64 / V::kLanes>(walk, scores, out, out_stride);
+  } else {
+    weigh_values<V, E, kHeads, 32 / V::kLanes>(walk, scores, out, out_stride);
   }
 }
 
 template <class V, class E, int kWidth>
 void attend_partition_as(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition, int keys,
                          std::byte* scratch, float* out, int64_t out_stride) {
-  const KeyWalk walk(layout, kv);
+  const KeyWalk walk(layout, kv, partition * kPartition, keys);
   auto* const scores = reinterpret_cast<float*>(scratch);
   for (int h = 0; h < query.group;) {
     const float* const q = query.q + h * layout.head_dim;
     float* const to = out + h * out_stride;
     switch (query.group - h) {
       case 1:
-        attend_heads<V, E, kWidth, 1>(walk, q, partition, keys, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 1>(walk, q, scores, to, out_stride);
         return;
       case 2:
-        attend_heads<V, E, kWidth, 2>(walk, q, partition, keys, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 2>(walk, q, scores, to, out_stride);
         return;
       case 4:
-        attend_heads<V, E, kWidth, 2>(walk, q, partition, keys, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 2>(walk, q, scores, to, out_stride);
         h += 2;
         break;
       default:
-        attend_heads<V, E, kWidth, 3>(walk, q, partition, keys, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 3>(walk, q, scores, to, out_stride);
         h += 3;
         break;
     }
@@ -208,7 +221,7 @@ void merge_partitions(float* partials, int64_t stride, int partitions, int v_dim
 template <class V, class E, int kWidth>
 void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch,
                     float* out, int64_t out_stride) {
-  const KeyWalk walk(layout, kv);
+  const KeyWalk walk(layout, kv, 0, query.first_position + query.queries);
   const int group = query.group, rows = query.queries * group;
   const int head_dim = layout.head_dim, v_dim = layout.v_dim;
   const int64_t part_stride = partial_floats(layout);
@@ -216,7 +229,7 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
   for (int i = 0; i < query.queries; ++i) {
     std::memcpy(s.q + i * group * head_dim, query.q + i * query.q_stride, sizeof(float) * group * head_dim);
   }
-  const int end = query.first_position + query.queries;  // keys that the last query sees
+  const int end = walk.end;  // keys that the last query sees
   const auto keys_of = [&](int row, int first) {
     return std::clamp(query.first_position + row / group + 1 - first, 0, kPartition);
   };
@@ -248,16 +261,13 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
       std::fill(scores + written, scores + std::max(written, keys), 0.0f);
     }
     for (int d = 0; d < v_dim; d += kStep) {
-      for (int key = 0; key < keys;) {
-        const int count = std::min(keys - key, layout.block_size - (first + key) % layout.block_size);
-        const std::byte* row = walk.v_row(first + key, d / 32);
-        for (int i = 0; i < count; ++i, row += 32 * walk.element) {
-          float* const to = s.v + (key + i) * kStep;
-          const int vector = d % 32 / V::kLanes;
-          V::store(to, E::template v<V>(row, vector));
-          V::store(to + V::kLanes, E::template v<V>(row, vector + 1));
+      for (int key = 0; key < keys; key += layout.tile) {
+        const std::byte* row = walk.v_tile(first + key) + d / layout.chunk * layout.tile * layout.chunk * E::kBytes;
+        const int vector = d % layout.chunk / V::kLanes;
+        for (int i = 0; i < std::min(layout.tile, keys - key); ++i, row += layout.chunk * E::kBytes) {
+          V::store(s.v + (key + i) * kStep, E::template v<V>(row, vector));
+          V::store(s.v + (key + i) * kStep + V::kLanes, E::template v<V>(row, vector + 1));
         }
-        key += count;
       }
       tile_rows<V>(rows, s.scores, kPartition, s.v, kStep, s.part + d, part_stride, false,
                    [&](int last) { return keys_of(last, first); });
@@ -278,39 +288,44 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
   }
 }
 
-/// `Narrow` has 8 lanes and serves blocks of 8 tokens.
+/// Calls run with the element type and the tile width of the layout, and with `Narrow`, which has 8 lanes, where a tile
+/// is too small for V.
+template <class V, class Narrow, class Run>
+void with_layout(const KvLayout& layout, Run run) {
+  const auto with_width = [&]<class E>() {
+    switch (layout.tile) {
+      case 32:
+        return run.template operator()<V, E, 32>();
+      case 16:
+        return run.template operator()<V, E, 16>();
+      default:
+        return run.template operator()<Narrow, E, 8>();
+    }
+  };
+  switch (layout.dtype) {
+    case DType::f32:
+      return with_width.template operator()<F32Elements>();
+    case DType::f16:
+      return with_width.template operator()<F16Elements>();
+    default:
+      return with_width.template operator()<Bf16Elements>();
+  }
+}
+
 template <class V, class Narrow>
 void attend_partition(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition, int keys,
                       std::byte* scratch, float* out, int64_t out_stride) {
-  const auto run = [&]<class Lanes, class E, int kWidth>() {
+  with_layout<V, Narrow>(layout, [&]<class Lanes, class E, int kWidth>() {
     attend_partition_as<Lanes, E, kWidth>(layout, kv, query, partition, keys, scratch, out, out_stride);
-  };
-  const bool wide = layout.tile == 16;
-  switch (layout.dtype) {
-    case DType::f32:
-      return wide ? run.template operator()<V, F32Elements, 16>() : run.template operator()<Narrow, F32Elements, 8>();
-    case DType::f16:
-      return wide ? run.template operator()<V, F16Elements, 16>() : run.template operator()<Narrow, F16Elements, 8>();
-    default:
-      return wide ? run.template operator()<V, Bf16Elements, 16>() : run.template operator()<Narrow, Bf16Elements, 8>();
-  }
+  });
 }
 
 template <class V, class Narrow>
 void attend_tile(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch, float* out,
                  int64_t out_stride) {
-  const auto run = [&]<class Lanes, class E, int kWidth>() {
+  with_layout<V, Narrow>(layout, [&]<class Lanes, class E, int kWidth>() {
     attend_tile_as<Lanes, E, kWidth>(layout, kv, query, scratch, out, out_stride);
-  };
-  const bool wide = layout.tile == 16;
-  switch (layout.dtype) {
-    case DType::f32:
-      return wide ? run.template operator()<V, F32Elements, 16>() : run.template operator()<Narrow, F32Elements, 8>();
-    case DType::f16:
-      return wide ? run.template operator()<V, F16Elements, 16>() : run.template operator()<Narrow, F16Elements, 8>();
-    default:
-      return wide ? run.template operator()<V, Bf16Elements, 16>() : run.template operator()<Narrow, Bf16Elements, 8>();
-  }
+  });
 }
 
 }  // namespace gristmill::device::cpu

@@ -6,23 +6,46 @@
 
 namespace gristmill::device::cpu {
 
-/// Addresses of one head's tiles and rows by key position.
+/// How many keys ahead decode prefetches: memory takes about this much arithmetic to answer, and the machine's own
+/// prefetchers stop where the next block of a sequence lies elsewhere.
+inline constexpr int kKeysAhead = 32;
+
+/// Addresses of one head's tiles by key position, for keys [first, end).
 struct KeyWalk {
   const KvLayout& layout;
   const KvHead& kv;
-  size_t element;
+  int first, end;
+  size_t k_tile_bytes, v_tile_bytes;
 
-  KeyWalk(const KvLayout& l, const KvHead& h) : layout(l), kv(h), element(size_of(l.dtype)) {}
-  const std::byte* k_tile(int position) const {
-    const int slot = position % layout.block_size;
-    return kv.k + kv.blocks[position / layout.block_size] * kv.block_bytes +
-           static_cast<size_t>(slot / layout.tile) * layout.k_dim * layout.tile * element;
+  KeyWalk(const KvLayout& l, const KvHead& h, int first_key, int keys)
+      : layout(l),
+        kv(h),
+        first(first_key),
+        end(first_key + keys),
+        k_tile_bytes(static_cast<size_t>(l.k_dim * l.tile) * size_of(l.dtype)),
+        v_tile_bytes(static_cast<size_t>(l.v_dim * l.tile) * size_of(l.dtype)) {}
+
+  size_t block(int position) const { return static_cast<size_t>(kv.blocks[position >> layout.block_shift]); }
+  size_t tile(int position) const {
+    return static_cast<size_t>(position & (layout.block_size - 1)) >> (layout.tile == 32   ? 5
+                                                                       : layout.tile == 16 ? 4
+                                                                                           : 3);
   }
-  /// Row of `position` in 32-dimension chunk `chunk`; the rows of a block follow each other.
-  const std::byte* v_row(int position, int chunk) const {
-    const int slot = position % layout.block_size;
-    return kv.v + kv.blocks[position / layout.block_size] * kv.block_bytes +
-           (static_cast<size_t>(chunk) * layout.block_size + slot) * 32 * element;
+  const std::byte* k_tile(int position) const {
+    return kv.k + block(position) * layout.k_head_bytes + tile(position) * k_tile_bytes;
+  }
+  const std::byte* v_tile(int position) const {
+    return kv.v + block(position) * layout.v_head_bytes + tile(position) * v_tile_bytes;
+  }
+
+  /// The tile that decode needs kKeysAhead keys later: of K to the end, then of V from the start.
+  const std::byte* ahead_of_k(int position) const {
+    const int target = position + kKeysAhead;
+    if (target < end) return k_tile(target);
+    return v_tile(target - end + first < end ? target - end + first : first);
+  }
+  const std::byte* ahead_of_v(int position) const {
+    return v_tile(position + kKeysAhead < end ? position + kKeysAhead : position);
   }
 };
 

@@ -36,7 +36,9 @@ CacheWriteStage::CacheWriteStage(const Attention& attention, const RotaryStage* 
 void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) const {
   const RowRange range = row_range(frame, frame.tokens, item);
   const KvLayout& layout = cache_.layout;
+  const KvPool pool = cache_.pool(frame);
   auto* const rotated = reinterpret_cast<float*>(frame.working_memory(member));
+  auto* const rounded = reinterpret_cast<uint16_t*>(rotated + head_dim_);
   for (int t = range.first; t < range.end; ++t) {
     const float* const cosines = rotary_ == nullptr ? nullptr : rotary_->table().row(frame, t);
     const float* const sines = rotary_ == nullptr ? nullptr : cosines + rotary_->table().stride / 2;
@@ -47,11 +49,22 @@ void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) co
     }
     const SequenceStep& sequence = frame.inputs.sequences[frame.sequence_of[t]];
     const int position = frame.position_of[t];
-    std::byte* const block = cache_.block(frame, sequence.blocks[position / layout.block_size]);
+    const int32_t block = sequence.blocks[position >> layout.block_shift];
+    const int slot = position & (layout.block_size - 1);
     for (int h = 0; h < kv_heads_; ++h) {
       frame.kernels->rotate(k_.row(frame, t) + h * head_dim_, cosines, sines, half_, head_dim_, 1.0f, rotated);
-      layout.write_k(block, h, position % layout.block_size, rotated);
-      layout.write_v(block, h, position % layout.block_size, v_.row(frame, t) + h * head_dim_);
+      const float* const v = v_.row(frame, t) + h * head_dim_;
+      std::byte* const k_block = pool.k(layout, h, block);
+      std::byte* const v_block = pool.v(layout, h, block);
+      if (layout.dtype == DType::f32) {
+        layout.write_k(k_block, slot, rotated);
+        layout.write_v(v_block, slot, v);
+        continue;
+      }
+      frame.kernels->round(layout.dtype, rotated, head_dim_, rounded);
+      layout.write_k(k_block, slot, rounded);
+      frame.kernels->round(layout.dtype, v, head_dim_, rounded);
+      layout.write_v(v_block, slot, rounded);
     }
   }
 }
@@ -99,7 +112,7 @@ float* AttentionStage::partials_of(const Frame& frame, int sequence, int head) c
 void AttentionStage::run_head(const Frame& frame, const AttentionWork::Piece& piece, int head,
                               std::byte* scratch) const {
   const SequenceStep& sequence = frame.inputs.sequences[piece.sequence];
-  const KvHead kv = cache_.head(frame, head, sequence.blocks.data());
+  const KvHead kv = cache_.pool(frame).head(cache_.layout, head, sequence.blocks.data());
   const int head_dim = cache_.layout.head_dim, first_head = head * group_;
   const int row = sequence.first_row + (piece.tile ? piece.first : 0);
   AttentionQuery query{q_.row(frame, row) + first_head * head_dim, q_.stride, 1, group_, sequence.context};

@@ -26,15 +26,7 @@ struct LayerCache {
   KvLayout layout;
   size_t prefix = 0;  ///< bytes per block of the layers before this one
 
-  std::byte* base(const Frame& frame) const { return frame.cache + prefix * frame.num_blocks; }
-  std::byte* block(const Frame& frame, int32_t index) const {
-    return base(frame) + static_cast<size_t>(index) * layout.block_bytes;
-  }
-  KvHead head(const Frame& frame, int index, const int32_t* blocks) const {
-    const std::byte* const start = base(frame);
-    return {start + index * layout.k_head_bytes,
-            start + layout.heads * layout.k_head_bytes + index * layout.v_head_bytes, layout.block_bytes, blocks};
-  }
+  KvPool pool(const Frame& frame) const { return {frame.cache + prefix * frame.num_blocks, frame.num_blocks}; }
 };
 
 /// Rotates q (times the softmax scale and log2(e)) and k, and writes k and v into the cache.
@@ -44,7 +36,7 @@ class CacheWriteStage final : public Stage {
                   Rows v, Rows rotated_q);
   uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
   void run(const Frame& frame, uint32_t item, uint32_t member) const override;
-  size_t working_bytes() const override { return sizeof(float) * static_cast<size_t>(head_dim_ + 16); }
+  size_t working_bytes() const override { return (sizeof(float) + sizeof(uint16_t)) * static_cast<size_t>(head_dim_); }
 
  private:
   int heads_, kv_heads_, head_dim_, half_;

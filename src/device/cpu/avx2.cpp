@@ -26,6 +26,8 @@ const Kernels& avx2_kernels() {
   static const Kernels kernels{
       .name = "avx2",
       .coded_panel = 8,
+      .biased_i8 = false,
+      .v_chunk = 32,
       .coded_linear = avx2_coded_linear,
       .float_linear = float_linear<V>,
       .quantize = quantize_row<V>,
@@ -33,6 +35,7 @@ const Kernels& avx2_kernels() {
       .add = add_row<V>,
       .silu_mul = silu_mul_row<V>,
       .rotate = rotate_row<V>,
+      .round = round_row<V>,
       .argmax = argmax_row<V>,
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,

@@ -5,6 +5,10 @@
 #include <cstdint>
 
 namespace gristmill::device::cpu {
+namespace {  // so that each file has kernels of its own, with its own instructions
+
+alignas(32) const uint32_t kUpperHalves[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
+                                              0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
 
 /// Eight float32 lanes in an AVX2 register. PortableLanes says what the operations mean.
 struct Avx2Lanes {
@@ -61,13 +65,28 @@ struct Avx2Lanes {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16))};
   }
   static Avx2Lanes bf16_odd(const uint32_t* p) {
-    // The mask is a memory operand: attention keeps 12 accumulators and 3 factors in the 16 registers, and a compiler
-    // that hoists the mask into one of them spills an accumulator instead.
-    alignas(32) static constexpr uint32_t kUpper[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
-                                                       0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
-    __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    asm("vpand %1, %0, %0" : "+x"(words) : "m"(kUpper));
+    // Load and mask are one asm with a mask in memory: attention keeps 12 accumulators and 3 factors in the 16
+    // registers, and a compiler that keeps the mask, or the words from bf16_even, in one of them spills an accumulator.
+    __m256i words;
+    asm("vmovdqu %1, %0\n\tvpand %2, %0, %0"
+        : "=x"(words)
+        : "m"(*reinterpret_cast<const __m256i_u*>(p)), "m"(kUpperHalves));
     return {_mm256_castsi256_ps(words)};
+  }
+
+  static void store_f16(uint16_t* p, Avx2Lanes a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void store_bf16(uint16_t* p, Avx2Lanes a) {
+    const __m256i bits = _mm256_castps_si256(a.v), upper = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
 
   static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
@@ -87,4 +106,5 @@ struct Avx2Lanes {
   }
 };
 
+}  // namespace
 }  // namespace gristmill::device::cpu

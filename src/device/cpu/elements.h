@@ -10,9 +10,10 @@ namespace gristmill::device::cpu {
 inline constexpr int kPrefetch = 1024;
 
 // How stored elements come into lanes. `k` reads a tile [k][width] (bf16: [k / 2][width][2]) of the K cache or of a
-// panel of weights: lanes lane, lane + 1, ... of row 2 * pair + parity. `v` reads vector `i` of a row of 32 dimensions
+// panel of weights: lanes lane, lane + 1, ... of row 2 * pair + parity. `v` reads vector `i` of a row of dimensions
 // of the V cache (device/cpu/kv_layout.h).
 struct F32Elements {
+  static constexpr int kBytes = 4;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     return V::load(reinterpret_cast<const float*>(tile) + (2 * pair + kParity) * width + lane);
@@ -31,6 +32,7 @@ struct F32Elements {
   }
 };
 struct F16Elements {
+  static constexpr int kBytes = 2;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     return V::f16(reinterpret_cast<const uint16_t*>(tile) + (2 * pair + kParity) * width + lane);
@@ -47,6 +49,7 @@ struct F16Elements {
   }
 };
 struct Bf16Elements {
+  static constexpr int kBytes = 2;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     const auto* const words = reinterpret_cast<const uint32_t*>(tile) + pair * width + lane;
@@ -54,9 +57,10 @@ struct Bf16Elements {
   }
   template <class V>
   static V v(const std::byte* row, int i) {
-    constexpr int kHalf = 16 / V::kLanes;
-    const auto* const words = reinterpret_cast<const uint32_t*>(row) + i % kHalf * V::kLanes;
-    return i < kHalf ? V::bf16_even(words) : V::bf16_odd(words);
+    // 32 dimensions are kUnit vectors: first the lower, then the upper halves of the same words.
+    constexpr int kUnit = 32 / V::kLanes, kHalf = kUnit / 2;
+    const auto* const words = reinterpret_cast<const uint32_t*>(row) + i / kUnit * 16 + i % kHalf * V::kLanes;
+    return i % kUnit < kHalf ? V::bf16_even(words) : V::bf16_odd(words);
   }
   template <class V>
   static void prefetch(const std::byte* tile, int width, int64_t pair) {

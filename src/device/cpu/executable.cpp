@@ -22,8 +22,8 @@ CpuExecutable::CpuExecutable(std::shared_ptr<ComputeTeam> team, const Kernels& k
       program_(program),
       limits_(checked(limits)),
       block_size_(cache.block_size),
-      weights_(program, kernels.coded_panel, mode == ActivationMode::f32),
-      lowered_(lower(*program, limits_, cache, weights_, team_->size())) {
+      weights_(program, kernels, mode == ActivationMode::f32),
+      lowered_(lower(*program, limits_, cache, kernels, weights_, team_->size())) {
   plan_.weights = weights_.bytes();
   plan_.scratch = lowered_.scratch.size();
   plan_.bytes_per_block = lowered_.bytes_per_block;
@@ -188,7 +188,12 @@ void CpuExecutable::copy_blocks(std::span<const std::pair<int32_t, int32_t>> pai
   for (const auto& [from, to] : pairs) {
     if (from == to) continue;
     for (const LayerCache& layer : lowered_.caches) {
-      std::memcpy(layer.block(frame_, to), layer.block(frame_, from), layer.layout.block_bytes);
+      const KvLayout& layout = layer.layout;
+      const KvPool pool = layer.pool(frame_);
+      for (int head = 0; head < layout.heads; ++head) {
+        std::memcpy(pool.k(layout, head, to), pool.k(layout, head, from), layout.k_head_bytes);
+        std::memcpy(pool.v(layout, head, to), pool.v(layout, head, from), layout.v_head_bytes);
+      }
     }
   }
 }

@@ -12,6 +12,10 @@ std::vector<const Kernels*> usable_kernels() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (avx2 && avx512) sets.push_back(&avx512_kernels());
   if (avx2) sets.push_back(&avx2_kernels());
 #endif
   sets.push_back(&portable_kernels());

@@ -20,7 +20,7 @@ inline constexpr int kTileRows = 96;
 struct GroupScale {
   float scale;       ///< x = scale * code
   float scaled_sum;  ///< scale * sum of the codes, rounded once
-  int32_t sum;       ///< of the codes
+  int32_t biased;    ///< -128 * sum of the codes: takes back the 128 that kernels add to 8-bit weight codes
 };
 
 /// Up to kRowBlock rows of activations quantized to int8 per 32 columns: codes [groups][rows][32] in -127..127, scales
@@ -45,6 +45,8 @@ struct AttentionQuery {
 struct Kernels {
   const char* name;
   int coded_panel;  ///< columns of a packed panel of the coded classes
+  bool biased_i8;   ///< i8_group codes are packed with 128 added
+  int v_chunk;      ///< dimensions of V summed at once (KvLayout)
 
   /// y[r][c] for the outputs of `panels` panels from `first` on (all of them, padding too), r < x.rows:
   /// over groups g ascending, acc = fma(min_g - zero * scale_g, scaled_sum_g, acc), left out for classes with neither
@@ -69,6 +71,8 @@ struct Kernels {
   /// Pairs (j, j + half): (a * cos - b * sin, b * cos + a * sin) * factor, as fma(a, cos, -(b * sin)) and
   /// fma(b, cos, a * sin), then one multiplication; the dimensions beyond 2 * half are multiplied only.
   void (*rotate)(const float* x, const float* cos, const float* sin, int half, int head_dim, float factor, float* out);
+  /// x to bf16 or f16, to nearest even.
+  void (*round)(DType dtype, const float* x, int64_t n, uint16_t* out);
   /// Index of the first maximum.
   int64_t (*argmax)(const float* x, int64_t n);
 
@@ -89,6 +93,7 @@ struct Kernels {
 const Kernels& portable_kernels();
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
 #endif
 
 /// Queries of a prefill tile when `group` heads share a K/V head.

@@ -1,67 +1,64 @@
 #include "device/cpu/kv_layout.h"
 
 #include <algorithm>
-
-#include "base/half.h"
+#include <bit>
+#include <cstring>
 
 namespace gristmill::device::cpu {
 namespace {
 
-constexpr int kChunk = 32;
+constexpr int kUnit = 32;  // dimensions of V among which bf16 is paired
 
 int round_up(int value, int multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-uint16_t round_to(DType dtype, float value) {
-  return dtype == DType::bf16 ? f32_to_bf16(value) : f32_to_f16(value);
-}
-
 }  // namespace
 
-KvLayout::KvLayout(DType type, int kv_heads, int dim, int size)
+KvLayout::KvLayout(DType type, int kv_heads, int dim, int size, int wide_chunk)
     : dtype(type), heads(kv_heads), head_dim(dim), block_size(size) {
-  tile = std::min(16, block_size);
+  block_shift = std::countr_zero(static_cast<unsigned>(block_size));
+  tile = std::min(32, block_size);
+  chunk = head_dim % wide_chunk == 0 ? wide_chunk : kUnit;
   k_dim = round_up(head_dim, 2);
-  v_dim = round_up(head_dim, kChunk);
+  v_dim = round_up(head_dim, chunk);
   k_head_bytes = static_cast<size_t>(k_dim) * block_size * size_of(dtype);
   v_head_bytes = static_cast<size_t>(v_dim) * block_size * size_of(dtype);
-  block_bytes = (heads * (k_head_bytes + v_head_bytes) + 63) / 64 * 64;
 }
 
-void KvLayout::write_k(std::byte* block, int head, int slot, const float* values) const {
-  std::byte* const base =
-      block + head * k_head_bytes + static_cast<size_t>(slot / tile) * k_dim * tile * size_of(dtype);
-  const int lane = slot % tile;
-  if (dtype == DType::f32) {
-    auto* const to = reinterpret_cast<float*>(base) + lane;
-    for (int d = 0; d < head_dim; ++d) to[d * tile] = values[d];
-  } else if (dtype == DType::f16) {
-    auto* const to = reinterpret_cast<uint16_t*>(base) + lane;
-    for (int d = 0; d < head_dim; ++d) to[d * tile] = f32_to_f16(values[d]);
-  } else {
-    auto* const to = reinterpret_cast<uint32_t*>(base) + lane;
-    for (int d = 0; d < head_dim; d += 2) {
-      const uint32_t even = f32_to_bf16(values[d]), odd = d + 1 < head_dim ? f32_to_bf16(values[d + 1]) : 0u;
-      to[d / 2 * tile] = even | (odd << 16);
-    }
+void KvLayout::write_k(std::byte* block, int slot, const float* values) const {
+  auto* const to = reinterpret_cast<float*>(block) + static_cast<size_t>(slot / tile) * k_dim * tile + slot % tile;
+  for (int d = 0; d < head_dim; ++d) to[d * tile] = values[d];
+}
+
+void KvLayout::write_k(std::byte* block, int slot, const uint16_t* values) const {
+  auto* const to = reinterpret_cast<uint16_t*>(block) + static_cast<size_t>(slot / tile) * k_dim * tile;
+  if (dtype == DType::f16) {
+    for (int d = 0; d < head_dim; ++d) to[d * tile + slot % tile] = values[d];
+    return;
+  }
+  auto* const pairs = to + slot % tile * 2;
+  for (int d = 0; d + 1 < head_dim; d += 2) std::memcpy(pairs + d * tile, values + d, 4);
+  if (head_dim % 2 != 0) pairs[(head_dim - 1) * tile] = values[head_dim - 1];
+}
+
+void KvLayout::write_v(std::byte* block, int slot, const float* values) const {
+  auto* const to = reinterpret_cast<float*>(block) + static_cast<size_t>(slot / tile) * v_dim * tile;
+  for (int first = 0; first < head_dim; first += chunk) {
+    std::copy_n(values + first, std::min(chunk, head_dim - first), to + first * tile + slot % tile * chunk);
   }
 }
 
-void KvLayout::write_v(std::byte* block, int head, int slot, const float* values) const {
-  std::byte* const base = block + heads * k_head_bytes + head * v_head_bytes;
-  for (int first = 0; first < head_dim; first += kChunk) {
-    const size_t row = (static_cast<size_t>(first / kChunk) * block_size + slot) * kChunk;
-    const int count = std::min(kChunk, head_dim - first);
-    if (dtype == DType::f32) {
-      std::copy_n(values + first, count, reinterpret_cast<float*>(base) + row);
+void KvLayout::write_v(std::byte* block, int slot, const uint16_t* values) const {
+  auto* const to = reinterpret_cast<uint16_t*>(block) + static_cast<size_t>(slot / tile) * v_dim * tile;
+  for (int first = 0; first < head_dim; first += kUnit) {
+    auto* const row = to + first / chunk * chunk * tile + slot % tile * chunk + first % chunk;
+    const int count = std::min(kUnit, head_dim - first);
+    if (dtype == DType::f16) {
+      std::copy_n(values + first, count, row);
       continue;
     }
-    auto* const to = reinterpret_cast<uint16_t*>(base) + row;
-    for (int i = 0; i < count; ++i) {
-      const int place = dtype == DType::bf16 ? (i % 16) * 2 + i / 16 : i;
-      to[place] = round_to(dtype, values[first + i]);
-    }
+    for (int i = 0; i < count; ++i) row[i % 16 * 2 + i / 16] = values[first + i];
   }
 }
 

@@ -40,10 +40,12 @@ class RowBuffers {
 
 class Lowering {
  public:
-  Lowering(const Program& program, const Limits& limits, const CacheOptions& cache, WeightStore& weights, int members)
+  Lowering(const Program& program, const Limits& limits, const CacheOptions& cache, const Kernels& kernels,
+           WeightStore& weights, int members)
       : program_(program),
         limits_(limits),
         cache_(cache),
+        kernels_(kernels),
         weights_(weights),
         members_(members),
         buffers_(result_.scratch, limits.tokens),
@@ -81,8 +83,9 @@ class Lowering {
       throw Error(cat("KV cache block size ", size, ": must be 8, 16, 32, 64, 128 or 256"));
     }
     for (const CacheDecl& decl : program_.caches()) {
-      result_.caches.push_back({KvLayout(cache_.dtype, decl.kv_heads, decl.head_dim, size), result_.bytes_per_block});
-      result_.bytes_per_block += result_.caches.back().layout.block_bytes;
+      result_.caches.push_back(
+          {KvLayout(cache_.dtype, decl.kv_heads, decl.head_dim, size, kernels_.v_chunk), result_.bytes_per_block});
+      result_.bytes_per_block += result_.caches.back().layout.block_bytes();
     }
   }
 
@@ -169,6 +172,7 @@ class Lowering {
   void lower(const EmbedOp& op) { add<EmbedStage>(weights_.matrix(op.table), define(op.out)); }
 
   void lower(const LinearOp& op) {
+    if (op.activation == Activation::silu_mul) weights_.interleave(op.linears[0].weight, op.linears[1].weight);
     std::vector<Matrix> matrices;
     bool any_coded = false, any_float = false;
     for (const Linear& linear : op.linears) {
@@ -404,6 +408,7 @@ class Lowering {
   const Program& program_;
   const Limits& limits_;
   const CacheOptions& cache_;
+  const Kernels& kernels_;
   WeightStore& weights_;
   int members_;
   Lowered result_;
@@ -425,9 +430,9 @@ class Lowering {
 
 }  // namespace
 
-Lowered lower(const Program& program, const Limits& limits, const CacheOptions& cache, WeightStore& weights,
-              int members) {
-  return Lowering(program, limits, cache, weights, members).run();
+Lowered lower(const Program& program, const Limits& limits, const CacheOptions& cache, const Kernels& kernels,
+              WeightStore& weights, int members) {
+  return Lowering(program, limits, cache, kernels, weights, members).run();
 }
 
 }  // namespace gristmill::device::cpu

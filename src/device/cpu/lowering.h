@@ -28,7 +28,7 @@ struct Lowered {
 };
 
 /// Throws Error for what the CPU back end cannot run.
-Lowered lower(const Program& program, const Limits& limits, const CacheOptions& cache, WeightStore& weights,
-              int members);
+Lowered lower(const Program& program, const Limits& limits, const CacheOptions& cache, const Kernels& kernels,
+              WeightStore& weights, int members);
 
 }  // namespace gristmill::device::cpu

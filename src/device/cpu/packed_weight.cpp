@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "device/cpu/kernels.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -20,8 +21,8 @@ uint16_t* block_scales(std::byte* block, const PackedWeight& form) {
 void pack_codes(const PackedWeight& form, const uint8_t* codes, int column, std::byte* block) {
   auto* bytes = reinterpret_cast<uint8_t*>(block);
   if (form.cls == ComputeClass::i8_group) {
-    for (int step = 0; step < kSteps; ++step)
-      std::memcpy(bytes + (step * form.panel + column) * 4, codes + step * 4, 4);
+    const uint8_t flip = form.biased ? 0x80 : 0;
+    for (int k = 0; k < kGroup; ++k) bytes[(k / 4 * form.panel + column) * 4 + k % 4] = codes[k] ^ flip;
     return;
   }
   for (int step = 0; step < kSteps / 2; ++step) {
@@ -38,7 +39,7 @@ void pack_coded(const WeightSource& source, const PackedWeight& form, int64_t fi
   std::vector<uint16_t> scales(static_cast<size_t>(rows * groups)), mins(form.has_min ? scales.size() : 0);
   source.read_codes(first_row, rows, {codes.data(), scales.data(), form.has_min ? mins.data() : nullptr});
   for (int64_t row = 0; row < rows; ++row) {
-    std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_bytes;
+    std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_stride;
     const int column = static_cast<int>(row % form.panel);
     for (int64_t group = 0; group < groups; ++group) {
       std::byte* const block = panel + static_cast<size_t>(group) * form.block_bytes;
@@ -53,7 +54,7 @@ void pack_coded(const WeightSource& source, const PackedWeight& form, int64_t fi
 template <class Element>
 void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, bool pairs, std::byte* to) {
   for (int64_t row = 0; row < rows; ++row) {
-    auto* const panel = reinterpret_cast<Element*>(to + static_cast<size_t>(row / form.panel) * form.panel_bytes);
+    auto* const panel = reinterpret_cast<Element*>(to + static_cast<size_t>(row / form.panel) * form.panel_stride);
     const int64_t column = row % form.panel;
     const Element* const from = values + row * form.inputs;
     for (int64_t k = 0; k < form.inputs; ++k) {
@@ -64,7 +65,7 @@ void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, 
 
 }  // namespace
 
-PackedWeight packed_form(const WeightSource& source, int coded_panel, bool exact) {
+PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, bool exact) {
   const Encoding& encoding = source.encoding();
   PackedWeight form;
   form.outputs = source.rows();
@@ -78,23 +79,24 @@ PackedWeight packed_form(const WeightSource& source, int coded_panel, bool exact
   if (form.coded()) {
     form.has_min = encoding.has_min;
     form.zero = form.cls == ComputeClass::i4_group ? static_cast<float>(encoding.zero) : 0.0f;
-    form.panel = coded_panel;
+    form.panel = kernels.coded_panel;
+    form.biased = form.cls == ComputeClass::i8_group && kernels.biased_i8;
     const size_t code_bytes = form.cls == ComputeClass::i4_group ? kGroup / 2 : kGroup;
-    form.block_bytes = static_cast<size_t>(coded_panel) * (code_bytes + (form.has_min ? 4 : 2));
-    form.panel_bytes = static_cast<size_t>(form.inputs / kGroup) * form.block_bytes;
+    form.block_bytes = static_cast<size_t>(form.panel) * (code_bytes + (form.has_min ? 4 : 2));
+    form.panel_stride = form.panel_bytes = static_cast<size_t>(form.inputs / kGroup) * form.block_bytes;
     return form;
   }
   const size_t element = form.cls == ComputeClass::f32 ? 4 : 2;
   const int64_t inputs = form.cls == ComputeClass::bf16 ? (form.inputs + 1) / 2 * 2 : form.inputs;
-  form.panel_bytes = static_cast<size_t>(inputs) * kFloatPanel * element;
+  form.panel_stride = form.panel_bytes = static_cast<size_t>(inputs) * kFloatPanel * element;
   return form;
 }
 
 void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t first, int64_t count, std::byte* data) {
   const int64_t first_row = first * form.panel;
   const int64_t rows = std::min(count * form.panel, form.outputs - first_row);
-  std::byte* const to = data + static_cast<size_t>(first) * form.panel_bytes;
-  std::memset(to, 0, static_cast<size_t>(count) * form.panel_bytes);
+  std::byte* const to = data + static_cast<size_t>(first) * form.panel_stride;
+  for (int64_t i = 0; i < count; ++i) std::memset(to + static_cast<size_t>(i) * form.panel_stride, 0, form.panel_bytes);
   if (form.coded()) {
     pack_coded(source, form, first_row, rows, to);
   } else if (form.cls == ComputeClass::f32) {
@@ -128,6 +130,7 @@ void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
     return;
   }
   const bool nibbles = weight.cls == ComputeClass::i4_group;
+  const uint8_t flip = weight.biased ? 0x80 : 0;
   for (int64_t group = 0; group < weight.inputs / kGroup; ++group) {
     const std::byte* const block = panel + static_cast<size_t>(group) * weight.block_bytes;
     const auto* const bytes = reinterpret_cast<const uint8_t*>(block);
@@ -139,7 +142,7 @@ void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
     for (int k = 0; k < kGroup; ++k) {
       const int step = nibbles ? k / 4 % (kSteps / 2) : k / 4;
       const uint8_t byte = bytes[(step * weight.panel + column) * 4 + k % 4];
-      const int code = !nibbles ? static_cast<int8_t>(byte) : k < kGroup / 2 ? byte & 0x0f : byte >> 4;
+      const int code = !nibbles ? static_cast<int8_t>(byte ^ flip) : k < kGroup / 2 ? byte & 0x0f : byte >> 4;
       out[group * kGroup + k] = std::fma(scale, static_cast<float>(code), offset);
     }
   }

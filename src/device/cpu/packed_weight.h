@@ -21,25 +21,29 @@ inline constexpr int kFloatPanel = 32;
 struct PackedWeight {
   ComputeClass cls = ComputeClass::f32;
   bool has_min = false;
+  bool biased = false;  ///< i8_group: 128 is added to the codes, which are unsigned then
   float zero = 0;
   int panel = kFloatPanel;
   int64_t outputs = 0;
   int64_t inputs = 0;
   size_t block_bytes = 0;  ///< of one block of a coded class
   size_t panel_bytes = 0;
+  size_t panel_stride = 0;  ///< from panel to panel: more than panel_bytes where two matrices take turns
   const std::byte* data = nullptr;
 
   bool coded() const { return cls == ComputeClass::i4_group || cls == ComputeClass::i8_group; }
   int64_t panels() const { return (outputs + panel - 1) / panel; }
   size_t bytes() const { return static_cast<size_t>(panels()) * panel_bytes; }
-  const std::byte* panel_data(int64_t index) const { return data + static_cast<size_t>(index) * panel_bytes; }
+  const std::byte* panel_data(int64_t index) const { return data + static_cast<size_t>(index) * panel_stride; }
 };
 
-/// The form that `source` takes; `exact` reads every class as f32. A coded class whose groups are not 32 columns is
-/// kept as f32 too: slow, but right.
-PackedWeight packed_form(const WeightSource& source, int coded_panel, bool exact);
+struct Kernels;
 
-/// Writes panels [first, first + count) of `source` to `data`, which is the start of the whole packed matrix.
+/// The form that `source` takes for these kernels; `exact` reads every class as f32. A coded class whose groups are not
+/// 32 columns is kept as f32 too: slow, but right.
+PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, bool exact);
+
+/// Writes panels [first, first + count) of `source` to `data`, where panel 0 goes.
 void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t first, int64_t count, std::byte* data);
 
 /// The values of output row `row` (of an embedding), [inputs].

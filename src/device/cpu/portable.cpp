@@ -59,6 +59,8 @@ const Kernels& portable_kernels() {
   static const Kernels kernels{
       .name = "portable",
       .coded_panel = 8,
+      .biased_i8 = false,
+      .v_chunk = 32,
       .coded_linear = coded_linear,
       .float_linear = float_linear<V>,
       .quantize = quantize_row<V>,
@@ -66,6 +68,7 @@ const Kernels& portable_kernels() {
       .add = add_row<V>,
       .silu_mul = silu_mul_row<V>,
       .rotate = rotate_row<V>,
+      .round = round_row<V>,
       .argmax = argmax_row<V>,
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,

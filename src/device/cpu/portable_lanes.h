@@ -7,6 +7,7 @@
 #include "base/half.h"
 
 namespace gristmill::device::cpu {
+namespace {  // so that each file has kernels of its own, with its own instructions
 
 /// Eight float32 lanes in plain C++: the meaning of every operation that the vector classes of the instruction sets
 /// offer. Kernels written over such a class give the same bits with each of them.
@@ -107,6 +108,14 @@ struct PortableLanes {
     return each([&](int i) { return std::bit_cast<float>(p[i] & 0xffff0000u); });
   }
 
+  /// Rounded to nearest even, kLanes halves.
+  static void store_f16(uint16_t* p, PortableLanes a) {
+    for (int i = 0; i < kLanes; ++i) p[i] = f32_to_f16(a.v[i]);
+  }
+  static void store_bf16(uint16_t* p, PortableLanes a) {
+    for (int i = 0; i < kLanes; ++i) p[i] = f32_to_bf16(a.v[i]);
+  }
+
   /// Codes of 32 values, round(x * inverse) with ties to even, |x * inverse| < 128; returns their sum.
   static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
     int32_t sum = 0;
@@ -120,4 +129,5 @@ struct PortableLanes {
   }
 };
 
+}  // namespace
 }  // namespace gristmill::device::cpu

@@ -39,14 +39,17 @@ void tile_rows(int rows, const float* a, int64_t a_stride, const float* b, int64
                bool accumulate, Limit n_of) {
   for (int r = 0; r < rows;) {
     const int left = rows - r;
-    const int take = left >= V::kTileRows ? V::kTileRows : left >= 3 ? 3 : 1;
+    constexpr int kFull = V::kTileRows, kHalf = kFull / 2;
+    const int take = left >= kFull ? kFull : left >= kHalf ? kHalf : left >= 2 ? 2 : 1;
     if (const int64_t n = n_of(r + take - 1); n > 0) {
       const float* const from = a + r * a_stride;
       float* const to = c + r * c_stride;
-      if (take == V::kTileRows) {
-        tile_product<V, V::kTileRows>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
-      } else if (take == 3) {
-        tile_product<V, 3>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
+      if (take == kFull) {
+        tile_product<V, kFull>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
+      } else if (take == kHalf) {
+        tile_product<V, kHalf>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
+      } else if (take == 2) {
+        tile_product<V, 2>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
       } else {
         tile_product<V, 1>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
       }

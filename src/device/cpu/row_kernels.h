@@ -54,7 +54,7 @@ void quantize_row(const float* x, int64_t groups, int8_t* codes, int64_t code_st
     }
     const int32_t sum = V::codes_32(x, 127.0f / largest, codes);
     const float scale = largest / 127.0f;
-    *scales = {scale, scale * static_cast<float>(sum), sum};
+    *scales = {scale, scale * static_cast<float>(sum), -128 * sum};
   }
 }
 
@@ -127,6 +127,24 @@ void rotate_row(const float* x, const float* cos, const float* sin, int half, in
   for (int j = 2 * half; j < head_dim; j += V::kLanes) {
     const int count = lanes_left<V>(head_dim - j);
     V::store_first(out + j, V::mul(V::load_first(x + j, count), scale), count);
+  }
+}
+
+template <class V>
+void round_row(DType dtype, const float* x, int64_t n, uint16_t* out) {
+  const auto store = [dtype](uint16_t* p, V a) {
+    if (dtype == DType::bf16) {
+      V::store_bf16(p, a);
+    } else {
+      V::store_f16(p, a);
+    }
+  };
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) store(out + i, V::load(x + i));
+  if (const int left = lanes_left<V>(n - i); left > 0) {
+    uint16_t last[V::kLanes];
+    store(last, V::load_first(x + i, left));
+    for (int j = 0; j < left; ++j) out[i + j] = last[j];
   }
 }
 

@@ -14,8 +14,8 @@ constexpr size_t kItemBytes = 256 << 10;
 
 }  // namespace
 
-WeightStore::WeightStore(std::shared_ptr<const Program> program, int coded_panel, bool exact)
-    : program_(std::move(program)), coded_panel_(coded_panel), exact_(exact) {}
+WeightStore::WeightStore(std::shared_ptr<const Program> program, const Kernels& kernels, bool exact)
+    : program_(std::move(program)), kernels_(kernels), exact_(exact) {}
 
 WeightStore::Entry& WeightStore::find(WeightRef ref, bool is_matrix) {
   const WeightDecl& decl = program_->weights().at(ref.id);
@@ -27,12 +27,23 @@ WeightStore::Entry& WeightStore::find(WeightRef ref, bool is_matrix) {
   entry->source = decl.source.get();
   entry->is_matrix = is_matrix;
   if (is_matrix) {
-    entry->packed = packed_form(*decl.source, coded_panel_, exact_);
+    entry->packed = packed_form(*decl.source, kernels_, exact_);
     entry->offset = layout_.add(entry->packed.bytes());
   } else {
     entry->offset = layout_.add(sizeof(float) * static_cast<size_t>(decl.source->rows() * decl.source->columns()));
   }
   return *entry;
+}
+
+void WeightStore::interleave(WeightRef first, WeightRef second) {
+  const WeightSource* const a = program_->weights().at(first.id).source.get();
+  const WeightSource* const b = program_->weights().at(second.id).source.get();
+  if (a == b || entries_.contains({a, true}) || entries_.contains({b, true})) return;
+  Entry &even = find(first, true), &odd = find(second, true);  // neighbours in the layout, if of one size
+  if (even.packed.panel_bytes != odd.packed.panel_bytes || even.packed.panels() != odd.packed.panels()) return;
+  if (even.packed.panel_bytes % 64 != 0 || odd.offset != even.offset + even.packed.bytes()) return;
+  odd.offset = even.offset + even.packed.panel_bytes;
+  even.packed.panel_stride = odd.packed.panel_stride = 2 * even.packed.panel_bytes;
 }
 
 const PackedWeight& WeightStore::matrix(WeightRef ref) {

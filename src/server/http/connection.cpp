@@ -131,7 +131,7 @@ void Connection::parse() {
       }
       break;
     }
-    if (!parser_->headers_seen && parser_->http.is_header_done() && !begin_message()) break;
+    if (!parser_->headers_seen && parser_->http.is_header_done() && !begin_message()) continue;
     if (parser_->http.is_done()) {
       dispatch();
     } else if (at == in_.size()) {

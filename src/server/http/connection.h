@@ -36,6 +36,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void start();
   void sweep(Clock::time_point now);
   void close_if_idle();
+  /// The server ends: the exchange under way is lost.
+  void abandon() { lost("was cut off by the end of the server"); }
   bool quiet() const { return !busy_ && !write_pending_ && out_.empty(); }
 
  private:

@@ -97,7 +97,8 @@ HttpServer::HttpServer(EventLoop& loop, Listener listener, HttpLimits limits, Ht
     : core_(std::make_shared<Core>(loop, std::move(listener), limits, handler)) {}
 
 HttpServer::~HttpServer() {
-  core_->connections.clear();
+  // Exchanges may outlive the server; none of them may reach the handler any more.
+  for (const auto& connection : core_->all()) connection->abandon();
 }
 
 void HttpServer::start() {

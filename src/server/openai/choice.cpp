@@ -39,7 +39,6 @@ void Choice::append(std::string& text, std::string&& piece, Delta& delta) {
   if (result.matched < 0) return;
   stop_reason_.clear();
   append_json_string(stop_reason_, job_.stop[static_cast<size_t>(result.matched)]);
-  delta.stop_string = true;
   delta.finished = true;
   delta.finish_reason = "stop";
 }
@@ -64,7 +63,6 @@ Delta Choice::accept(const engine::EngineOutput& output) {
         stop_reason_ = std::to_string(output.stop_token);
       }
     }
-    delta.stop_string = false;  // the engine is done with it anyway
   }
   finished_ = delta.finished;
   return delta;

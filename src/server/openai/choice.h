@@ -14,7 +14,6 @@ struct Delta {
   size_t tokens = 0;  ///< the first so many tokens of the output count; those past a stop string do not
   bool finished = false;
   const char* finish_reason = nullptr;  ///< "stop", "length", "abort"; set when finished
-  bool stop_string = false;             ///< a stop string ended it: the engine does not know yet
 };
 
 /// One of a request's choices: turns tokens into text and decides where it ends.

@@ -56,12 +56,12 @@ void Dict::set(Value key, Value value) {
 }
 
 const Value* Dict::find(const Value& key) const {
-  if (key.is_string()) return find(std::string_view(key.string()));
+  if (key.is_string()) return find_text(key.string());
   const size_t at = locate(hash_of(key), [&](const Value& other) { return equal_keys(other, key); });
   return at < entries_.size() ? &entries_[at].value : nullptr;
 }
 
-const Value* Dict::find(std::string_view key) const {
+const Value* Dict::find_text(std::string_view key) const {
   const size_t at =
       locate(hash_of(key), [&](const Value& other) { return other.is_string() && other.string() == key; });
   return at < entries_.size() ? &entries_[at].value : nullptr;

@@ -489,7 +489,7 @@ ExpressionPtr ExpressionParser::parse_target(bool with_namespace, std::string_vi
   if (!current().is_op(",")) return first;
   auto tuple = std::make_unique<Sequence>(at, true);
   tuple->items.push_back(std::move(first));
-  while (skip_op(",") && !at_tuple_end(end_word) && !current().is_op("=")) {
+  while (skip_op(",") && !at_tuple_end(end_word)) {
     tuple->items.push_back(parse_one_target(with_namespace));
   }
   for (const auto& item : tuple->items) adopt(*tuple, item.get());

@@ -126,7 +126,7 @@ Value Interpreter::evaluate_logic(const Logic& node) {
 
 Value Interpreter::evaluate_concat(const Concat& node) {
   std::string text;
-  for (const auto& part : node.parts) append_text(text, evaluate(*part), budget_.memory_left());
+  for (const auto& part : node.parts) append_text(text, evaluate(*part), budget_.text_room());
   budget_.text(text.size());
   return Value(std::move(text));
 }
@@ -226,7 +226,7 @@ bool Interpreter::evaluate_test(const Test& node) {
 Value Interpreter::text_of(const Value& value) {
   if (value.is_string()) return value;
   std::string text;
-  append_text(text, value, budget_.memory_left());
+  append_text(text, value, budget_.text_room());
   budget_.text(text.size());
   return Value(std::move(text));
 }

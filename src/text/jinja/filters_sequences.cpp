@@ -88,7 +88,7 @@ Value batch(Interpreter& interpreter, const Value& input, Arguments& arguments) 
   Iterator iterator(input);
   Value item;
   while (iterator.next(item)) {
-    interpreter.budget().items(1);
+    interpreter.budget().values(1);
     if (static_cast<int64_t>(current.size()) == count) batches.push_back(Value(std::exchange(current, {})));
     current.push_back(std::move(item));
   }
@@ -110,7 +110,7 @@ Value slices(Interpreter& interpreter, const Value& input, Arguments& arguments)
   if (count == 0) fail("integer division or modulo by zero");
   List out;
   if (count < 0) return generator_of({});
-  interpreter.budget().items(static_cast<uint64_t>(count));
+  interpreter.budget().values(static_cast<uint64_t>(count));
   const size_t wanted = static_cast<size_t>(count);
   size_t at = 0;
   for (size_t i = 0; i < wanted; ++i) {
@@ -144,7 +144,7 @@ Value sort(Interpreter& interpreter, const Value& input, Arguments& arguments) {
     paths.emplace_back(attribute, Value::missing(), ignore_case);
   }
   const auto key = [&](const Value& item) {
-    if (paths.size() == 1) return paths[0](interpreter, item);
+    // A list even for one path: lists ask for equality first, so that equal items need no order.
     interpreter.budget().items(paths.size());
     List keys;
     for (const AttributePath& path : paths) keys.push_back(path(interpreter, item));
@@ -238,7 +238,7 @@ Value unique(Interpreter& interpreter, const Value& input, Arguments& arguments)
   return make_object<Generator>(input, [state, &interpreter](Value& out) {
     while (state->iterator.next(out)) {
       const Value key = state->path(interpreter, out);
-      interpreter.budget().items(2);
+      interpreter.budget().values(1);
       charge_key(key, interpreter.budget());
       if (state->seen.find(key)) continue;
       state->seen.set(key, Value(true));

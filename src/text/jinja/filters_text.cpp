@@ -6,6 +6,7 @@
 #include "text/jinja/markup.h"
 #include "text/jinja/number_text.h"
 #include "text/jinja/object.h"
+#include "text/jinja/operators.h"
 #include "text/jinja/printf_format.h"
 #include "text/jinja/python_text.h"
 #include "text/jinja/string_search.h"
@@ -106,16 +107,17 @@ Value indent(Interpreter& interpreter, const Value& input, Arguments& arguments)
 Value truncate(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   const auto [length_value, kill, end_value, leeway_value] =
       bind(arguments, "truncate", {"length", "killwords", "end", "leeway"});
-  const Value text = soft_text(interpreter, input);
   const Value end = end_value.is_missing() ? Value("...") : interpreter.text_of(end_value);
   const int64_t length = integer_or(length_value, 255, "length");
   const int64_t leeway = integer_or(leeway_value, 5, "leeway");
   const auto end_length = static_cast<int64_t>(end.text_length());
   if (length < end_length) fail("expected length >= ", end_length, ", got ", length);
   if (leeway < 0) fail("expected leeway >= 0, got ", leeway);
+  const auto size = static_cast<int64_t>(length_of(input));
+  if (size <= length || size - length <= leeway) return input;
+  if (!input.is_string()) fail("cannot truncate a value of type '", input.type_name(), "'");
+  const Value& text = input;
   interpreter.budget().text(text.string().size() + end.string().size());
-  const auto size = static_cast<int64_t>(text.text_length());
-  if (size <= length || size - length <= leeway) return text;
   std::string kept(
       text.string().substr(0, unicode::offset_of(text.string(), static_cast<size_t>(length - end_length))));
   if (!truth_or(kill, false)) kept = kept.substr(0, kept.rfind(' '));
@@ -147,7 +149,7 @@ Value join(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   for (bool first = true; iterator.next(item); first = false) {
     if (!first) out += separator.string();
     const size_t before = out.size();
-    append_text(out, path(interpreter, item), interpreter.budget().memory_left());
+    append_text(out, path(interpreter, item), interpreter.budget().text_room());
     interpreter.budget().text(out.size() - before + separator.string().size());
   }
   return Value(std::move(out));
@@ -188,9 +190,10 @@ Value url_encode(Interpreter& interpreter, const Value& input, Arguments& argume
   Iterator iterator(source);
   Value pair;
   while (iterator.next(pair)) {
-    if (!pair.is_sequence() || pair.list().size() != 2) fail("urlencode needs pairs");
+    const List parts = to_list(pair, interpreter.budget());
+    if (parts.size() != 2) fail("urlencode needs pairs");
     if (!out.empty()) out += '&';
-    out += quote(pair.list()[0], true) + "=" + quote(pair.list()[1], true);
+    out += quote(parts[0], true) + "=" + quote(parts[1], true);
   }
   return Value(std::move(out));
 }

@@ -122,8 +122,10 @@ int64_t round_integer(int64_t value, int64_t digits) {
   int64_t unit = 1;
   for (int64_t i = digits; i < 0; ++i) unit *= 10;
   const int64_t down = floor_divide(value, unit), rest = floor_modulo(value, unit);
-  const bool up = rest * 2 > unit || (rest * 2 == unit && down % 2 != 0);
-  return apply_sign(Operator::plus, Value((down + (up ? 1 : 0)) * unit)).integer();
+  const bool up = rest > unit - rest || (rest == unit - rest && down % 2 != 0);
+  int64_t rounded = 0;
+  if (__builtin_mul_overflow(down + (up ? 1 : 0), unit, &rounded)) fail("the result does not fit a 64-bit integer");
+  return rounded;
 }
 
 Value round(Interpreter&, const Value& input, Arguments& arguments) {
@@ -149,7 +151,7 @@ Value tojson(Interpreter& interpreter, const Value& input, Arguments& arguments)
   JsonStyle style;
   style.ensure_ascii = truth_or(ascii, false);
   style.sort_keys = truth_or(sort_keys, false);
-  style.room = interpreter.budget().memory_left();
+  style.room = interpreter.budget().text_room();
   if (indent.is_string()) {
     style.indent = indent.string();
   } else if (!indent.is_missing() && !indent.is_none()) {

@@ -57,7 +57,7 @@ bool LoopObject::peek() {
   return true;
 }
 
-size_t LoopObject::total() {
+size_t LoopObject::total() const {
   if (total_) return *total_;
   total_ = items_.length();
   if (total_) return *total_;
@@ -65,7 +65,7 @@ size_t LoopObject::total() {
   List rest;
   Value item;
   while (items_.next(item)) {
-    interpreter_.budget().items(1);
+    interpreter_.budget().values(1);
     rest.push_back(std::move(item));
   }
   std::reverse(rest.begin(), rest.end());
@@ -73,6 +73,10 @@ size_t LoopObject::total() {
   ahead_ = std::move(rest);
   total_ = ahead_.size() + static_cast<size_t>(index0_ + 1);
   return *total_;
+}
+
+void LoopObject::append_text(std::string& out, size_t, int) const {
+  out += cat("<LoopContext ", index0_ + 1, "/", total(), ">");
 }
 
 Value LoopObject::attribute(std::string_view name) {

@@ -30,6 +30,7 @@ class LoopObject final : public Object {
   bool next(Value& out);
 
   std::string_view type_name() const override { return "LoopContext"; }
+  void append_text(std::string& out, size_t room, int level) const override;
   bool truth() override { return total() > 0; }
   std::optional<size_t> length() override { return total(); }
   Value attribute(std::string_view name) override;
@@ -42,18 +43,18 @@ class LoopObject final : public Object {
   Value changed(const Arguments& arguments);
 
  private:
-  size_t total();
+  size_t total() const;
   bool peek();
 
   Interpreter& interpreter_;
   const Loop& node_;
   Ref<Frame> home_;
-  LoopItems items_;
+  mutable LoopItems items_;
   int level_;
   int64_t index0_ = -1;
   Value before_, current_;
-  List ahead_;  ///< items that were asked for early, the next one last
-  std::optional<size_t> total_;
+  mutable List ahead_;  ///< items that were asked for early, the next one last
+  mutable std::optional<size_t> total_;
   std::optional<Value> last_seen_;
 };
 

@@ -35,7 +35,7 @@ std::string escape_html(std::string_view text) {
 Value escaped(const Value& value, Budget& budget) {
   if (value.is_markup()) return value;
   std::string text;
-  append_text(text, value, budget.memory_left());
+  append_text(text, value, budget.text_room());
   budget.text(text.size());
   text = escape_html(text);
   budget.text(text.size());

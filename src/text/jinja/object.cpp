@@ -133,8 +133,7 @@ bool Iterator::next(Value& out) {
       if (at_ >= text.size()) return false;
       const size_t start = at_;
       unicode::decode(text, at_);
-      std::string character = text.substr(start, at_ - start);
-      out = source_.is_markup() ? Value::markup(std::move(character)) : Value(std::move(character));
+      out = Value(text.substr(start, at_ - start));
       return true;
     }
     case Kind::object:

@@ -71,7 +71,8 @@ Value integer_operation(Operator op, int64_t a, int64_t b) {
       return result;
     case Operator::divide:
       if (b == 0) fail("division by zero");
-      return static_cast<double>(a) / static_cast<double>(b);
+      // Python rounds the exact quotient; beyond 2^53 the operands are no doubles.
+      return static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b));
     case Operator::floor_divide:
     case Operator::modulo:
       if (b == 0) fail("integer division or modulo by zero");
@@ -371,7 +372,7 @@ List to_list(const Value& iterable, Budget& budget) {
   Iterator iterator(iterable);
   Value item;
   while (iterator.next(item)) {
-    budget.items(1);
+    budget.values(1);
     items.push_back(std::move(item));
   }
   return items;
@@ -382,7 +383,7 @@ Value dict_from_keys(const Value& keys, const Value& value, Budget& budget) {
   Iterator iterator(keys);
   Value key;
   while (iterator.next(key)) {
-    budget.items(2);
+    budget.values(1);
     charge_key(key, budget);
     dict.set(key, value);
   }
@@ -398,7 +399,7 @@ Dict dict_from(const Value& source, Budget& budget) {
   Iterator iterator(source);
   Value pair;
   while (iterator.next(pair)) {
-    budget.items(2);
+    budget.values(1);
     const List items = to_list(pair, budget);
     if (items.size() != 2) fail("dict() needs pairs; one item has length ", items.size());
     charge_key(items[0], budget);

@@ -34,7 +34,9 @@ class PrintfFormatter {
       at_ = percent + 1;
       directive();
     }
-    const bool is_mapping = arguments_.is_dict() || arguments_.is(Kind::list);
+    // Whatever has items by key may be left unused.
+    const bool is_mapping = arguments_.is_dict() || arguments_.is(Kind::list) || arguments_.is_undefined() ||
+                            (arguments_.is(Kind::object) && arguments_.object().subscriptable());
     const size_t given = arguments_.is(Kind::tuple) ? arguments_.list().size() : 1;
     if (used_ < given && !is_mapping) fail("not all arguments converted during string formatting");
     return std::move(out_);
@@ -123,6 +125,7 @@ class PrintfFormatter {
       if (peek() == ')') --open;
     }
     const std::string_view key = format_.substr(start, at_ - 1 - start);
+    if (arguments_.is_undefined()) fail(arguments_.undefined_message());
     if (!arguments_.is_dict()) fail("format requires a mapping");
     const Value* found = arguments_.dict().find(key);
     if (!found) fail("the mapping has no key ", quoted(key));
@@ -169,7 +172,7 @@ class PrintfFormatter {
 
   std::string limited_repr(const Value& value) {
     std::string text;
-    append_repr(text, value, interpreter_.budget().memory_left());
+    append_repr(text, value, interpreter_.budget().text_room());
     return text;
   }
 

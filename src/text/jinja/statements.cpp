@@ -97,7 +97,7 @@ void Interpreter::write(std::string_view text) {
 void Interpreter::print(const Value& value) {
   if (value.is_string()) return write(value.string());
   std::string text;
-  append_text(text, value, budget_.memory_left());
+  append_text(text, value, budget_.text_room());
   write(text);
 }
 

@@ -65,18 +65,6 @@ Value is_title(Interpreter& interpreter, const Value& self, Arguments& arguments
   return any;
 }
 
-Value is_identifier(Interpreter& interpreter, const Value& self, Arguments& arguments) {
-  expect_none(arguments, "isidentifier");
-  interpreter.budget().scan(self.string().size());
-  const std::string& text = self.string();
-  for (size_t at = 0; at < text.size();) {
-    const bool first = at == 0;
-    const char32_t c = unicode::decode(text, at);
-    if (c != '_' && !unicode::is_alphabetic(c) && (first || !unicode::is_alphanumeric(c))) return false;
-  }
-  return !text.empty();
-}
-
 // ---- Stripping and padding
 // -------------------------------------------------------------------------------------------
 
@@ -154,7 +142,7 @@ Value expand_tabs(Interpreter& interpreter, const Value& self, Arguments& argume
 // -------------------------------------------------------------------------------------------
 
 Value pieces_of(const Value& self, const std::vector<std::string_view>& pieces, Budget& budget) {
-  budget.items(pieces.size());
+  budget.values(pieces.size());
   budget.text(self.string().size());
   List items;
   items.reserve(pieces.size());
@@ -338,7 +326,7 @@ std::span<const Method> string_methods() {
       {"isascii", is_ascii},
       {"isdecimal", all_of<unicode::is_decimal>},
       {"isdigit", all_of<unicode::is_digit>},
-      {"isidentifier", is_identifier},
+      {"isidentifier"},
       {"islower", is_case<unicode::is_lowercase>},
       {"isnumeric", all_of<unicode::is_numeric>},
       {"isprintable", is_printable},

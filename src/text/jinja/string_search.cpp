@@ -19,7 +19,8 @@ size_t find_text(std::string_view text, std::string_view part, size_t from) {
   if (part.empty()) return from;
   const std::string_view rest = text.substr(from);
   if (rest.empty()) return text.npos;
-  const void* found = memmem(rest.data(), rest.size(), part.data(), part.size());
+  const void* found = part.size() == 1 ? std::memchr(rest.data(), part[0], rest.size())
+                                       : memmem(rest.data(), rest.size(), part.data(), part.size());
   return found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : text.npos;
 }
 

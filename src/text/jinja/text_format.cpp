@@ -90,7 +90,7 @@ class TextFormatter {
       fail("Unknown conversion specifier '", std::string(1, conversion), "'");
     }
     std::string text;
-    append_repr(text, value, interpreter_.budget().memory_left());
+    append_repr(text, value, interpreter_.budget().text_room());
     interpreter_.budget().text(text.size());
     return Value(conversion == 'a' ? ascii_only(text) : std::move(text));
   }

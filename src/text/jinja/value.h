@@ -201,8 +201,10 @@ class Dict {
   void set(Value key, Value value);
   /// Null if absent. Throws TemplateError for an unhashable key.
   const Value* find(const Value& key) const;
-  const Value* find(std::string_view key) const;
-  const Value* find(const char* key) const { return find(std::string_view(key)); }
+  template <std::convertible_to<std::string_view> Text>
+  const Value* find(const Text& key) const {
+    return find_text(key);
+  }
   size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
   auto begin() const { return entries_.begin(); }
@@ -214,6 +216,7 @@ class Dict {
   }
 
  private:
+  const Value* find_text(std::string_view key) const;
   template <class Matches>
   size_t locate(uint64_t hash, const Matches& matches) const;
   void index_entry(size_t entry);

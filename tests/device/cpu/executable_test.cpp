@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels.h"
@@ -222,6 +224,55 @@ TEST(CpuExecutable, TapsShowTheRowsAndChangeNothing) {
   table.read_f32(ids[4], 1, row.data());
   EXPECT_EQ(std::vector<float>(b.taps[0].begin() + 4 * model.hidden, b.taps[0].begin() + 5 * model.hidden), row);
   EXPECT_NE(b.taps[1], b.taps[2]);
+}
+
+/// A line of /proc/self/status, in bytes.
+size_t process_bytes(const char* name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(name, 0) == 0) return std::stoul(line.substr(std::string(name).size() + 1)) << 10;
+  }
+  return 0;
+}
+
+TEST(CpuExecutable, AllocatesWhatThePlanSaysAndCommitsItOnUse) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers map memory of their own";
+#endif
+  RandomModel model;
+  model.hidden = 512;
+  model.ffn = 1024;
+  model.vocabulary = 8192;
+  auto backend = make_cpu_backend(1, ActivationMode::int8);
+  const size_t size_before = process_bytes("VmSize:"), resident_before = process_bytes("VmRSS:");
+  auto executable = backend->compile(random_program(model), {2048, 64, 256, 8192}, {DType::bf16, 16});
+  const MemoryPlan plan = executable->memory();
+  constexpr size_t kNumBlocks = 100000;
+  executable->bind({static_cast<int>(kNumBlocks), nullptr, nullptr});
+  const size_t planned = plan.weights + plan.scratch + kNumBlocks * plan.bytes_per_block;
+  const size_t size = process_bytes("VmSize:") - size_before, resident = process_bytes("VmRSS:") - resident_before;
+  constexpr size_t kSlack = 32 << 20;  // the test's own weights, and the allocator's arenas
+  EXPECT_GT(planned, 300u << 20);
+  EXPECT_GE(size, planned);
+  EXPECT_LT(size, planned + kSlack);
+  EXPECT_LT(resident, plan.weights + kSlack);
+}
+
+TEST(CpuExecutable, ReleasesEverySourceAfterPacking) {
+  ProgramBuilder builder;
+  const auto table = std::make_shared<RandomWeight>("table", 64, 32, kQ80, 1);
+  const auto norm = std::make_shared<RandomWeight>("norm", 1, 32, kF32, 2);
+  const WeightRef table_ref = builder.weight(table);
+  const Value x = builder.embed(table_ref);
+  builder.head(x, {builder.weight(norm), 1e-5f}, table_ref);
+  auto backend = make_cpu_backend(2, ActivationMode::int8);
+  auto executable = backend->compile(std::make_shared<const Program>(std::move(builder).build()), {4, 1, 4, 16}, {});
+  EXPECT_EQ(table->released, 0);
+  executable->bind({1, nullptr, nullptr});
+  EXPECT_EQ(table->released, 1);
+  EXPECT_EQ(norm->released, 1);
+  // One packed copy serves the embedding and the head: 64 rows of 34 bytes, and the norm.
+  EXPECT_LE(executable->memory().weights, 64u * 34 + 32 * 4 + 128);
 }
 
 TEST(CpuExecutable, CopiesBlocks) {

@@ -120,9 +120,12 @@ inline std::shared_ptr<const Program> random_program(const RandomModel& m) {
                                     {linear("q", m.heads * m.head_dim, m.hidden, m.query, m.biases),
                                      linear("k", m.kv_heads * m.head_dim, m.hidden, m.key, m.biases),
                                      linear("v", m.kv_heads * m.head_dim, m.hidden, m.value, false)});
-    Attention attention{m.heads,    m.kv_heads,
-                        m.head_dim, 1.0f / std::sqrt(static_cast<float>(m.head_dim)),
-                        {},         builder.cache(m.kv_heads, m.head_dim)};
+    Attention attention;
+    attention.heads = m.heads;
+    attention.kv_heads = m.kv_heads;
+    attention.head_dim = m.head_dim;
+    attention.scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
+    attention.cache = builder.cache(m.kv_heads, m.head_dim);
     if (m.rope) attention.rope = rope;
     const Value mixed = builder.attention(qkv[0], qkv[1], qkv[2], attention);
     x = builder.residual(

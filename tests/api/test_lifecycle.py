@@ -1,0 +1,158 @@
+"""Starting, failing, restarting and ending."""
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import httpx
+import pytest
+
+from conftest import BINARY, MODEL, eventually, metric
+
+LONG = {"prompt": "The", "max_tokens": 1500, "stream": True, "ignore_eos": True, "temperature": 1}
+
+
+def run(*arguments):
+    return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def test_version_and_help():
+    assert run("--version").stdout.startswith("gristmill ")
+    assert "--max-model-len" in run("serve", "--help").stdout
+
+
+@pytest.mark.parametrize("arguments, status, words", [
+    (("serve", "--prot", "1"), 2, ["--prot", "did you mean --port?"]),
+    (("serve", "--tensor-parallel-size", "2"), 2, ["--tensor-parallel-size", "not supported yet"]),
+    (("serve", MODEL, "--port", "x"), 2, ["argument --port: invalid integer value: 'x'"]),
+    (("serve", MODEL, "--gpu-memory-utilization", "2"), 1, ["--gpu-memory-utilization"]),
+    (("serve", "/nowhere/model.gguf", "--port", "0"), 1, ["/nowhere/model.gguf"]),
+    (("serve", __file__, "--port", "0"), 1, ["test_lifecycle.py"]),
+    (("serve", MODEL, "--port", "0", "--chat-template", "{% if %}"), 1, ["chat template"]),
+    (("serve", MODEL, "--port", "0", "--chat-template", "./no/such/file"), 1, ["--chat-template ./no/such/file"]),
+    (("nonsense",), 2, ["no such command: nonsense"]),
+])
+def test_wrong_command_lines_end_with_one_message(arguments, status, words):
+    ended = run(*arguments)
+    assert ended.returncode == status, ended.stderr
+    for word in words:
+        assert word in ended.stderr
+
+
+def test_taken_port_is_named_at_once(server):
+    start = time.monotonic()
+    ended = run("serve", MODEL, "--host", "127.0.0.1", "--port", server.port)
+    assert ended.returncode == 1
+    assert f"port {server.port} is already in use" in ended.stderr
+    assert str(server.process.pid) in ended.stderr
+    assert time.monotonic() - start < 5
+
+
+def test_start_up_lines(server):
+    for line in ("Using max model len 2048", "GPU KV cache size:", "Maximum concurrency for 2,048 tokens per request:",
+                 f"Starting vLLM server on http://127.0.0.1:{server.port}", "curl -N http://127.0.0.1:"):
+        assert line in server.log, server.log
+    assert "non-default args:" in server.log
+
+
+def test_api_key_from_the_environment(start_server):
+    server = start_server(env={"VLLM_API_KEY": "secret"}).wait_ready()
+    assert httpx.get(f"{server.url}/v1/models").status_code == 401
+    assert httpx.get(f"{server.url}/v1/models", headers={"authorization": "Bearer secret"}).status_code == 200
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert "secret" not in server.log
+
+
+def test_unix_socket(start_server, tmp_path):
+    path = tmp_path / "socket"
+    start_server("--uds", str(path)).wait_ready()
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost") as client:
+        assert client.get("/v1/models").json()["data"][0]["id"] == "tiny"
+
+
+def test_sigterm_lets_running_streams_end(start_server):
+    server = start_server().wait_ready()
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG | {"n": 16}) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        server.process.send_signal(signal.SIGTERM)
+        assert eventually(lambda: "Shutting down" in server.log)
+        assert httpx.get(f"{server.url}/health").status_code == 503
+        refused = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x"})
+        assert refused.status_code == 503 and refused.headers["connection"] == "close"
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert '"finish_reason":"length"' in rest[-2]
+    assert server.process.wait(10) == 0
+
+
+def test_shutdown_timeout_aborts(start_server):
+    server = start_server("--shutdown-timeout", "0").wait_ready()
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        server.process.send_signal(signal.SIGINT)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert '"finish_reason":"abort"' in rest[-2]
+    assert server.process.wait(10) == 0
+
+
+def test_second_signal_ends_at_once(start_server):
+    server = start_server().wait_ready()
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG | {"n": 32}) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        server.process.send_signal(signal.SIGINT)
+        assert eventually(lambda: "Shutting down" in server.log)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(3) != 0, server.log
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV])
+def test_engine_that_dies_is_restarted_behind_the_same_port(start_server, blow):
+    server = start_server().wait_ready()
+    engine = server.engine_pids()[0]
+    body = {"prompt": "The river", "max_tokens": 8, "temperature": 0}
+    before = httpx.post(f"{server.url}/v1/completions", json=body).json()["choices"][0]["text"]
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        os.kill(engine, blow)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert rest[-2].startswith('data: {"error":')
+    assert eventually(lambda: httpx.get(f"{server.url}/health").status_code == 200, 20)
+    assert server.engine_pids()[0] != engine
+    assert httpx.post(f"{server.url}/v1/completions", json=body).json()["choices"][0]["text"] == before
+    assert metric(server, "vllm:request_success_total", finished_reason="error") == 1
+    assert metric(server, "vllm:request_success_total", finished_reason="length") == 2
+
+
+def test_killing_the_front_takes_the_engine_with_it(start_server):
+    server = start_server().wait_ready()
+    engine = server.engine_pids()[0]
+    server.process.kill()
+
+    def gone():
+        try:
+            with open(f"/proc/{engine}/stat") as stat:
+                return stat.read().split(") ")[1].startswith("Z")
+        except FileNotFoundError:
+            return True
+
+    assert eventually(gone)
+
+
+def test_slow_reader_does_not_hold_up_others(server):
+    """A client that never reads its stream; another one's request goes through meanwhile."""
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG | {"max_tokens": 1800}):
+        done = threading.Event()
+
+        def other():
+            httpx.post(f"{server.url}/v1/completions", json={"prompt": "x", "max_tokens": 3}).raise_for_status()
+            done.set()
+
+        threading.Thread(target=other).start()
+        assert done.wait(10)
