@@ -77,7 +77,7 @@ struct Attention {
   CacheRef cache;
   /// Norms of q and k before rope: over each head (weight of head_dim elements), or over the whole row when the weight
   /// has heads * head_dim (kv_heads * head_dim) elements.
-  std::optional<Norm> q_norm, k_norm;
+  std::optional<Norm> q_norm{}, k_norm{};
 };
 
 /// Gated DeltaNet of one token (device/reference/delta_net.h has the definition of its arithmetic):

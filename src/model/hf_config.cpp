@@ -236,6 +236,12 @@ ModelConfig read_decoder_config(const HfConfig& keys) {
   return config;
 }
 
+int read_experts(const HfConfig& keys) {
+  for (const char* const key : {"num_experts", "num_local_experts"})
+    if (keys.has(key)) return keys.size(key, std::nullopt, 1 << 16);
+  return 0;
+}
+
 void apply_sliding_window(const HfConfig& keys, ModelConfig* config) {
   if (!keys.has("sliding_window") || !keys.boolean("use_sliding_window", true)) return;
   const std::vector<std::string> types = keys.strings("layer_types");

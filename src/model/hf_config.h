@@ -47,6 +47,10 @@ class HfConfig {
 /// of the MLP is the architecture's business.
 ModelConfig read_decoder_config(const HfConfig& keys);
 
+/// How many experts a mixture has: "num_experts", or as transformers 5 may write it "num_local_experts"; 0 when neither
+/// is there.
+int read_experts(const HfConfig& keys);
+
 /// Lowers the context to the window of sliding-window attention, within which it is ordinary attention.
 void apply_sliding_window(const HfConfig& keys, ModelConfig* config);
 

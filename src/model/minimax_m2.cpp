@@ -15,7 +15,8 @@ using device::Value;
 class MiniMaxM2 : HfDecoder {
  public:
   MiniMaxM2(HfConfig keys, const BuildOptions& options) : HfDecoder(std::move(keys), options) {
-    moe_.experts = keys_.size("num_local_experts", std::nullopt, 1 << 16);
+    moe_.experts = read_experts(keys_);
+    if (moe_.experts == 0) keys_.fail("num_local_experts", "is missing");
     moe_.top_k = keys_.size("num_experts_per_tok", std::nullopt, moe_.experts);
     moe_.width = keys_.size("intermediate_size");
     moe_.sigmoid = true;

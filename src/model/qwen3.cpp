@@ -16,7 +16,8 @@ class Qwen3 : HfDecoder {
     apply_sliding_window(keys_, &config_);
     bias_ = keys_.boolean("attention_bias", false) ? Bias::required : Bias::none;
     if (config_.architecture == "Qwen3MoeForCausalLM") {
-      moe_.experts = keys_.size("num_experts", std::nullopt, 1 << 16);
+      moe_.experts = read_experts(keys_);
+      if (moe_.experts == 0) keys_.fail("num_experts", "is missing");
       moe_.top_k = keys_.size("num_experts_per_tok", std::nullopt, moe_.experts);
       moe_.width = keys_.size("moe_intermediate_size");
       moe_.renormalize = keys_.boolean("norm_topk_prob", false);

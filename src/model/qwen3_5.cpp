@@ -17,9 +17,10 @@ using device::Value;
 class Qwen3_5 : HfDecoder {
  public:
   Qwen3_5(HfConfig keys, const BuildOptions& options) : HfDecoder(std::move(keys), options) {
-    // Text-only exports are flat, and their tensors have the shorter prefix.
-    constexpr const char* kNested = "model.language_model.";
-    if (keys_.is_nested() || tensors_.has(cat(kNested, "embed_tokens.weight"))) tensor_prefix_ = kNested;
+    // Text-only exports have the shorter prefix, most of them with a flat config.
+    const std::string nested = "model.language_model.", table = "embed_tokens.weight";
+    if (tensors_.has(nested + table) || (keys_.is_nested() && !tensors_.has(tensor_prefix_ + table)))
+      tensor_prefix_ = nested;
     zero_centred_output_norm_ = true;
     read_layer_types();
     delta_.k_heads = keys_.size("linear_num_key_heads", std::nullopt, 1 << 12);
@@ -30,8 +31,7 @@ class Qwen3_5 : HfDecoder {
     if (delta_.v_heads % delta_.k_heads != 0)
       keys_.fail("linear_num_value_heads", cat(delta_.v_heads, " heads cannot share ", delta_.k_heads, " key heads"));
     bias_ = keys_.boolean("attention_bias", false) ? Bias::required : Bias::none;
-    if (keys_.has("num_experts")) {
-      moe_.experts = keys_.size("num_experts", std::nullopt, 1 << 16);
+    if ((moe_.experts = read_experts(keys_)) != 0) {
       moe_.top_k = keys_.size("num_experts_per_tok", std::nullopt, moe_.experts);
       moe_.width = keys_.size("moe_intermediate_size");
       shared_width_ = keys_.size("shared_expert_intermediate_size");

@@ -104,6 +104,84 @@ TEST_F(ProgramBuilderTest, ChecksAttention) {
   EXPECT_THAT(error_of([&] { builder.cache(0, 4); }), HasSubstr("empty"));
 }
 
+TEST_F(ProgramBuilderTest, ChecksNormsOfQueriesAndKeys) {
+  const std::vector<Value> qkv =
+      builder.linear(x, {}, {{add("q", 16, 8), {}}, {add("k", 8, 8), {}}, {add("v", 8, 8), {}}});
+  Attention a;
+  a.heads = 4;
+  a.kv_heads = 2;
+  a.head_dim = 4;
+  a.cache = builder.cache(2, 4);
+  const auto refused = [&](int q_elements, int k_elements) {
+    a.q_norm = Norm{add("q norm", 1, q_elements)};
+    a.k_norm = Norm{add("k norm", 1, k_elements)};
+    return error_of([&] { builder.attention(qkv[0], qkv[1], qkv[2], a); });
+  };
+  EXPECT_EQ(refused(4, 4), "");
+  EXPECT_EQ(refused(16, 8), "");
+  EXPECT_THAT(refused(8, 8), AllOf(HasSubstr("q norm"), HasSubstr("4 elements"), HasSubstr("16 (all heads)")));
+  EXPECT_THAT(refused(4, 16), HasSubstr("k norm"));
+}
+
+TEST_F(ProgramBuilderTest, ChecksGatesAndNorms) {
+  const Value one = builder.linear(x, {}, {{add("one", 1, 8), {}}})[0];
+  const Value narrow = builder.linear(x, {}, {{add("w", 4, 8), {}}})[0];
+  EXPECT_EQ(error_of([&] { builder.gate(builder.gate(x, x), one); }), "");
+  EXPECT_THAT(error_of([&] { builder.gate(x, narrow); }), HasSubstr("width 4"));
+  EXPECT_THAT(error_of([&] { builder.norm(narrow, Norm{norm}); }), HasSubstr("norm"));
+}
+
+TEST_F(ProgramBuilderTest, ChecksMixturesOfExperts) {
+  Moe moe;
+  moe.experts = 3;
+  moe.top_k = 2;
+  moe.width = 5;
+  moe.router = add("router", 3, 8);
+  moe.select_bias = add("choice", 1, 3);
+  moe.gate_up = add("gate_up", 30, 8);
+  moe.down = add("down", 24, 5);
+  EXPECT_EQ(error_of([&] { builder.moe(x, moe); }), "");
+  const auto refused = [&](auto change) {
+    Moe other = moe;
+    change(other);
+    return error_of([&] { builder.moe(x, other); });
+  };
+  EXPECT_THAT(refused([](Moe& o) { o.top_k = 4; }), HasSubstr("4 of 3 experts"));
+  EXPECT_THAT(refused([&](Moe& o) { o.router = add("odd router", 4, 8); }), HasSubstr("odd router"));
+  EXPECT_THAT(refused([&](Moe& o) { o.select_bias = add("odd choice", 1, 4); }), HasSubstr("odd choice"));
+  EXPECT_THAT(refused([&](Moe& o) { o.gate_up = add("odd gates", 15, 8); }),
+              AllOf(HasSubstr("odd gates"), HasSubstr("[30, 8]")));
+  EXPECT_THAT(refused([&](Moe& o) { o.down = add("odd down", 24, 6); }), HasSubstr("odd down"));
+}
+
+TEST_F(ProgramBuilderTest, ChecksDeltaNets) {
+  DeltaNet d;
+  d.k_heads = 1;
+  d.v_heads = 2;
+  d.k_dim = 3;
+  d.v_dim = 4;
+  const int channels = 14;
+  const std::vector<Value> in = builder.linear(
+      x, {}, {{add("qkv", channels, 8), {}}, {add("z", 8, 8), {}}, {add("b", 2, 8), {}}, {add("a", 2, 8), {}}});
+  d.conv = add("conv", channels, 4);
+  d.a_log = add("a_log", 1, 2);
+  d.dt_bias = add("dt_bias", 1, 2);
+  d.out_norm = Norm{add("out norm", 1, 4)};
+  d.state = builder.state({2, 1, 3, 4, 4});
+  EXPECT_EQ(error_of([&] { builder.delta_net(in[0], in[1], in[2], in[3], d); }), "");
+  const auto refused = [&](auto change) {
+    DeltaNet other = d;
+    change(other);
+    return error_of([&] { builder.delta_net(in[0], in[1], in[2], in[3], other); });
+  };
+  EXPECT_THAT(refused([&](DeltaNet& o) { o.conv = add("short conv", channels, 3); }), HasSubstr("short conv"));
+  EXPECT_THAT(refused([&](DeltaNet& o) { o.a_log = add("long decay", 1, 3); }), HasSubstr("long decay"));
+  EXPECT_THAT(refused([&](DeltaNet& o) { o.out_norm = Norm{add("wide norm", 1, 8)}; }), HasSubstr("wide norm"));
+  EXPECT_THAT(refused([&](DeltaNet& o) { o.state = builder.state({2, 1, 3, 4, 3}); }), HasSubstr("another shape"));
+  EXPECT_THAT(error_of([&] { builder.delta_net(in[1], in[1], in[2], in[3], d); }), HasSubstr("width 8, not 14"));
+  EXPECT_THAT(error_of([&] { builder.state({3, 2, 4, 4, 4}); }), HasSubstr("cannot share 2"));
+}
+
 TEST_F(ProgramBuilderTest, ChecksResidualsAndTaps) {
   const Value narrow = builder.linear(x, {}, {{add("w", 4, 8), {}}})[0];
   EXPECT_THAT(error_of([&] { builder.residual(x, narrow); }), HasSubstr("8 and 4"));

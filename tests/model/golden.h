@@ -67,15 +67,18 @@ class Golden {
 /// One sequence at a time on a back end.
 class Runner {
  public:
-  Runner(device::Backend& backend, const Model& model, DType cache = DType::f32)
+  Runner(device::Backend& backend, const Model& model, DType cache = DType::f32, int tokens = 128)
       : vocabulary_(static_cast<size_t>(model.config.vocabulary)),
-        executable_(backend.compile(model.program, {kTokens, 1, kTokens, kTokens}, {cache, 16})),
-        blocks_(kTokens / 16) {
+        executable_(backend.compile(model.program, {tokens, 1, tokens, tokens}, {cache, 16})),
+        blocks_(static_cast<size_t>((tokens + 15) / 16)) {
     std::iota(blocks_.begin(), blocks_.end(), 0);
     device::BindOptions options;
     options.num_blocks = static_cast<int>(blocks_.size());
+    options.num_states = 1;
     executable_->bind(options);
   }
+
+  const device::Executable& executable() const { return *executable_; }
 
   /// Forgets the sequence so far.
   void restart() { context_ = 0; }
@@ -83,7 +86,7 @@ class Runner {
   /// Appends tokens; the result's logits are of all of them, or of the last one.
   const device::StepResult& step(const std::vector<int32_t>& ids, bool all_logits) {
     const auto count = static_cast<int32_t>(ids.size());
-    const device::SequenceStep sequence{0, count, context_, blocks_};
+    const device::SequenceStep sequence{0, count, context_, blocks_, 0};
     std::vector<int32_t> rows(all_logits ? ids.size() : 1, count - 1);
     if (all_logits) std::iota(rows.begin(), rows.end(), 0);
     const std::vector<uint8_t> want(rows.size(), all_logits ? 1 : 0);
@@ -92,11 +95,16 @@ class Runner {
         executable_->launch({count, 1, static_cast<int>(rows.size()), count == 1}, {ids, {&sequence, 1}, rows, want}));
   }
 
-  /// The logits of every token of a new sequence, row after row.
-  std::vector<float> logits(const std::vector<int32_t>& ids) {
+  /// The logits of every token of a new sequence, row after row, run in chunks.
+  std::vector<float> logits(const std::vector<int32_t>& ids, size_t chunk = SIZE_MAX) {
     restart();
     std::vector<float> all;
-    for (const float* row : step(ids, true).logits) all.insert(all.end(), row, row + vocabulary_);
+    for (size_t first = 0; first < ids.size(); first += std::min(chunk, ids.size())) {
+      const size_t end = first + std::min(chunk, ids.size() - first);
+      const std::vector<int32_t> part(ids.begin() + static_cast<std::ptrdiff_t>(first),
+                                      ids.begin() + static_cast<std::ptrdiff_t>(end));
+      for (const float* row : step(part, true).logits) all.insert(all.end(), row, row + vocabulary_);
+    }
     return all;
   }
 
@@ -113,7 +121,6 @@ class Runner {
   }
 
  private:
-  static constexpr int kTokens = 128;
   size_t vocabulary_;
   std::unique_ptr<device::Executable> executable_;
   std::vector<int32_t> blocks_;

@@ -7,6 +7,7 @@
 #include "device/backend.h"
 #include "device/reference/delta_net.h"
 #include "device/reference/experts.h"
+#include "device/reference/inspect.h"
 #include "device/reference/matrix.h"
 #include "device/reference/paged_cache.h"
 #include "device/reference/reserved_memory.h"
@@ -70,6 +71,10 @@ class ReferenceExecutable final : public Executable {
   const StepResult& wait(Ticket ticket) override;
   void copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) override;
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
+  std::span<const float> state(int32_t slot) const {
+    if (slot < 0 || slot >= num_states_) return {};
+    return {state_slot(slot), plan_memory_.bytes_per_state / sizeof(float)};
+  }
 
  private:
   size_t weight_bytes(size_t id) const {
@@ -390,6 +395,11 @@ class ReferenceBackend final : public Backend {
 };
 
 }  // namespace
+
+std::span<const float> reference::recurrent_state(const Executable& executable, int32_t slot) {
+  const auto* const own = dynamic_cast<const ReferenceExecutable*>(&executable);
+  return own == nullptr ? std::span<const float>() : own->state(slot);
+}
 
 std::unique_ptr<Backend> make_reference_backend() {
   return std::make_unique<ReferenceBackend>();

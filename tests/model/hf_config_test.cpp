@@ -1,0 +1,170 @@
+// What a Hugging Face folder may get wrong, and which keys mean the same.
+#include "model/hf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "model/golden.h"
+#include "weights/gguf_bytes.h"
+
+namespace gristmill::model {
+namespace {
+
+using gristmill::testing::error_of;
+using gristmill::testing::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// One of our tiny checkpoints with a changed config.json.
+class Folder {
+ public:
+  explicit Folder(const std::string& name) : source_(GRISTMILL_TEST_DIR "/golden/hf/" + name) {
+    config = read(source_ + "/config.json");
+    weights_ = read(source_ + "/model.safetensors");
+  }
+  /// Replaces a part that must be there.
+  Folder& replace(const std::string& part, const std::string& by) {
+    const size_t at = config.find(part);
+    EXPECT_NE(at, std::string::npos) << part;
+    if (at != std::string::npos) config.replace(at, part.size(), by);
+    return *this;
+  }
+  Folder& add(const std::string& members) { return replace("{\n", "{\n " + members + ",\n"); }
+  /// The same for the weights; equally long, since offsets follow.
+  Folder& rename_tensor(const std::string& name, const std::string& to) {
+    EXPECT_EQ(name.size(), to.size());
+    const size_t at = weights_.find("\"" + name + "\"");
+    EXPECT_NE(at, std::string::npos) << name;
+    if (at != std::string::npos) weights_.replace(at + 1, name.size(), to);
+    return *this;
+  }
+  Model load() const {
+    folder_.write("config.json", config);
+    folder_.write("model.safetensors", weights_);
+    return load_model(folder_.path(""), {});
+  }
+  std::string error() const {
+    return error_of([&] { load(); });
+  }
+  std::string config;
+
+ private:
+  std::string source_, weights_;
+  TemporaryFolder folder_;
+};
+
+TEST(HfConfig, ReadsTheShapeOfADecoder) {
+  const Model model = Folder("qwen3").load();
+  EXPECT_EQ(model.config.architecture, "Qwen3ForCausalLM");
+  EXPECT_EQ(model.config.layers, 2);
+  EXPECT_EQ(model.config.hidden, 32);
+  EXPECT_EQ(model.config.heads, 4);
+  EXPECT_EQ(model.config.kv_heads, 2);
+  EXPECT_EQ(model.config.head_dim, 16);
+  EXPECT_EQ(model.config.ffn, 48);
+  EXPECT_EQ(model.config.vocabulary, 96);
+  EXPECT_EQ(model.config.context, 512);
+  EXPECT_TRUE(model.config.tied_embeddings);
+  EXPECT_EQ(model.config.rope.inv_freq.size(), 8u);
+}
+
+TEST(HfConfig, ReadsNestedConfigsAndStates) {
+  const Model model = Folder("qwen3_5_moe").load();
+  EXPECT_EQ(model.config.architecture, "Qwen3_5MoeForConditionalGeneration");
+  EXPECT_EQ(model.program->states().size(), 3u);
+  EXPECT_EQ(model.program->caches().size(), 1u);
+  EXPECT_EQ(model.config.rope.inv_freq.size(), 2u);
+  // The interval says the same as the list.
+  Folder other("qwen3_5_moe");
+  const size_t first = other.config.find("\"layer_types\""), end = other.config.find(']', first);
+  other.config.replace(first, end + 1 - first, "\"full_attention_interval\": 4");
+  EXPECT_EQ(other.load().program->states().size(), 3u);
+}
+
+TEST(HfConfig, TakesRopeScalingInEitherForm) {
+  Folder old("llama");
+  const Model expected = old.load();
+  const size_t first = old.config.find("\"rope_parameters\""), end = old.config.find('}', first);
+  old.config.replace(first, end + 1 - first,
+                     R"("rope_theta": 10000, "rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "original_max_position_embeddings": 32})");
+  EXPECT_EQ(old.load().config.rope.inv_freq, expected.config.rope.inv_freq);
+}
+
+TEST(HfConfig, LowersTheContextToASlidingWindow) {
+  EXPECT_EQ(Folder("mistral").add("\"sliding_window\": 100").load().config.context, 100);
+  EXPECT_EQ(Folder("mistral").add("\"sliding_window\": null").load().config.context, 512);
+  EXPECT_EQ(Folder("qwen2")
+                .replace("\"use_sliding_window\": false", "\"sliding_window\": 9, \"use_sliding_window\": false")
+                .load()
+                .config.context,
+            512);
+}
+
+TEST(HfConfig, NamesTheKeyThatIsMissingOrImpossible) {
+  for (const char* key : {"num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size",
+                          "max_position_embeddings", "rms_norm_eps", "intermediate_size"}) {
+    const std::string name = cat("\"", key, "\": ");
+    EXPECT_THAT(Folder("llama").replace(name, cat("\"x_", key, "\": ")).error(),
+                AllOf(HasSubstr("config.json"), HasSubstr(cat("\"", key, "\"")), HasSubstr("missing")));
+    EXPECT_THAT(Folder("llama").replace(name, name + "-").error(), HasSubstr(cat("\"", key, "\"")));
+    EXPECT_THAT(Folder("llama").replace(name, name + "\"x\", \"y\": ").error(), HasSubstr(cat("\"", key, "\"")));
+  }
+  EXPECT_THAT(Folder("llama").replace("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3").error(),
+              HasSubstr("cannot share 3"));
+  EXPECT_THAT(Folder("llama").replace("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"").error(),
+              AllOf(HasSubstr("\"gelu\""), HasSubstr("supported: silu")));
+  EXPECT_THAT(Folder("llama").replace("{", "[").error(), HasSubstr("config.json"));
+  EXPECT_THAT(Folder("qwen3_5_moe").replace("\"full_attention\"", "\"mamba\"").error(),
+              AllOf(HasSubstr("layer_types"), HasSubstr("\"mamba\"")));
+  EXPECT_THAT(Folder("qwen3_5_moe").replace("\"num_experts\": 6", "\"num_experts\": 5").error(),
+              AllOf(HasSubstr("mlp.gate.weight"), HasSubstr("[6, 32]"), HasSubstr("[5, 32]")));
+}
+
+TEST(HfConfig, ListsWhatIsSupported) {
+  EXPECT_THAT(Folder("llama").replace("LlamaForCausalLM", "GPT2LMHeadModel").error(),
+              AllOf(HasSubstr("config.json"), HasSubstr("\"GPT2LMHeadModel\""),
+                    HasSubstr("supported: LlamaForCausalLM"), HasSubstr("MiniMaxM2ForCausalLM")));
+  EXPECT_THAT(Folder("llama").replace("\"architectures\"", "\"nothing\"").error(), HasSubstr("\"architectures\""));
+  EXPECT_THAT(Folder("llama").replace("\"llama3\"", "\"longrope\"").error(),
+              AllOf(HasSubstr("rope_parameters.rope_type"), HasSubstr("\"longrope\""), HasSubstr("llama3, yarn")));
+  EXPECT_THAT(Folder("llama").replace("\"factor\"", "\"x\"").error(), HasSubstr("rope_parameters.factor"));
+  EXPECT_THAT(Folder("llama").add(R"("quantization_config": {"quant_method": "gptq"})").error(),
+              AllOf(HasSubstr("quant_method"), HasSubstr("\"gptq\""), HasSubstr("supported: fp8")));
+  EXPECT_THAT(Folder("minimax_m2").add(R"("scoring_func": "softmax")").error(), HasSubstr("scoring_func"));
+  EXPECT_THAT(Folder("minimax_m2").add(R"("attn_type_list": [1, 0])").error(), HasSubstr("attn_type_list"));
+  EXPECT_THAT(Folder("minimax_m2_fp8").replace("weight_block_size", "other_block_size").error(),
+              HasSubstr("weight_block_size"));
+  const TemporaryFolder empty;
+  EXPECT_THAT(error_of([&] { load_model(empty.path(""), {}); }), HasSubstr("config.json"));
+}
+
+TEST(HfConfig, ListsMissingAndSurplusTensorsTogether) {
+  const std::string first = "model.layers.0.self_attn.q_proj.weight", second = "model.layers.1.mlp.up_proj.weight";
+  const std::string error = Folder("llama")
+                                .rename_tensor(first, "model.layers.0.self_attn.x_proj.weight")
+                                .rename_tensor(second, "model.layers.1.mlp.xx_proj.weight")
+                                .error();
+  EXPECT_THAT(error, AllOf(HasSubstr(first), HasSubstr(second), HasSubstr("missing"), HasSubstr("x_proj.weight"),
+                           HasSubstr("mlp.xx_proj.weight"), HasSubstr("not known"), Not(HasSubstr("k_proj"))));
+  EXPECT_THAT(Folder("llama").replace("\"vocab_size\": 96", "\"vocab_size\": 97").error(),
+              AllOf(HasSubstr("embed_tokens"), HasSubstr("[96, 32]"), HasSubstr("[97, 32]")));
+  EXPECT_THAT(Folder("qwen2")
+                  .rename_tensor("model.layers.0.self_attn.k_proj.bias", "model.layers.0.self_attn.k_proj.xias")
+                  .error(),
+              AllOf(HasSubstr("k_proj.bias"), HasSubstr("missing")));
+}
+
+}  // namespace
+}  // namespace gristmill::model
