@@ -227,9 +227,14 @@ ModelConfig read_decoder_config(const HfConfig& keys) {
   if (!keys.has("head_dim") && config.hidden % config.heads != 0)
     keys.fail("num_attention_heads", cat("width ", config.hidden, " does not divide into ", config.heads, " heads"));
   config.head_dim = keys.size("head_dim", std::max(1, config.hidden / config.heads), 1 << 14);
+  constexpr int64_t kWidest = 1 << 22;
+  if (int64_t{config.heads} * config.head_dim > kWidest)
+    keys.fail("head_dim", cat(config.heads, " heads of ", config.head_dim, " are out of range"));
   config.vocabulary = keys.size("vocab_size", std::nullopt, kMostTokens);
   config.context = keys.size("max_position_embeddings", std::nullopt, kAnyInt);
-  config.norm_eps = static_cast<float>(keys.positive("rms_norm_eps"));
+  const double eps = keys.positive("rms_norm_eps");
+  if (eps >= 1) keys.fail("rms_norm_eps", cat(eps, " is out of range, below 1"));
+  config.norm_eps = static_cast<float>(eps);
   if (const std::string activation = keys.string("hidden_act", "silu"); activation != "silu")
     keys.fail("hidden_act", cat(weights::quoted(activation), " is not supported (supported: silu)"));
   config.rope = read_rope(keys, config);

@@ -42,6 +42,10 @@ std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string
                                                                const std::vector<int64_t>& shape) {
   if (!checkpoint_->contains(name)) {
     missing_.push_back(name);
+    // A config that asks for millions of tensors must not cost their memory before it is refused.
+    constexpr size_t kMostMissing = 10000;
+    if (missing_.size() > kMostMissing)
+      throw Error(cat(checkpoint_->path(), ": tensors ", listed(missing_), ": missing"));
     int64_t rows = 1;
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     return std::make_shared<MissingTensor>(name, rows, shape.back());

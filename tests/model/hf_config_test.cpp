@@ -58,6 +58,7 @@ class Folder {
     return error_of([&] { load(); });
   }
   std::string config;
+  std::string& weights() { return weights_; }
 
  private:
   std::string source_, weights_;
@@ -164,6 +165,68 @@ TEST(HfConfig, ListsMissingAndSurplusTensorsTogether) {
                   .rename_tensor("model.layers.0.self_attn.k_proj.bias", "model.layers.0.self_attn.k_proj.xias")
                   .error(),
               AllOf(HasSubstr("k_proj.bias"), HasSubstr("missing")));
+}
+
+/// Reproducible numbers below `most`.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : state_(seed) {}
+  size_t below(size_t most) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<size_t>(state_ >> 33) % most;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+/// Overwrites, doubles or removes bytes of the first `length`.
+void damage(std::string* text, size_t length, Dice* dice) {
+  constexpr std::string_view kBytes = "0123456789-.eE{}[]\",:ntf \\\x01\xff";
+  for (size_t n = 1 + dice->below(3); n > 0; --n) {
+    const size_t at = dice->below(length);
+    switch (dice->below(4)) {
+      case 0:
+        text->insert(at, 1, kBytes[dice->below(kBytes.size())]);
+        break;
+      case 1:
+        text->erase(at, 1);
+        break;
+      default:
+        (*text)[at] = kBytes[dice->below(kBytes.size())];
+        break;
+    }
+  }
+}
+
+TEST(HfConfig, DamagedFilesAreRefusedOrLoad) {
+  int refused = 0, loaded = 0;
+  for (const char* name : {"llama", "qwen3_5_moe", "minimax_m2_fp8"}) {
+    Dice dice(7);
+    for (int i = 0; i < 400; ++i) {
+      Folder folder(name);
+      if (i % 2 == 0) {
+        damage(&folder.config, folder.config.size(), &dice);
+      } else {
+        damage(&folder.weights(), 4000, &dice);  // the header, its length too
+      }
+      try {
+        folder.load();
+        ++loaded;
+      } catch (const Error& error) {
+        EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+        ++refused;
+      }
+    }
+    for (size_t length = 0; length < Folder(name).config.size(); length += 7) {
+      Folder folder(name);
+      folder.config.resize(length);
+      EXPECT_THAT(folder.error(), HasSubstr("config.json")) << length;
+    }
+  }
+  std::printf("damaged folders: %d refused, %d loaded\n", refused, loaded);
+  EXPECT_GT(refused, 500);
+  EXPECT_GT(loaded, 0);
 }
 
 }  // namespace
