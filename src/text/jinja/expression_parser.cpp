@@ -202,7 +202,7 @@ ExpressionPtr ExpressionParser::parse_infix(ExpressionPtr left, int power) {
     }
     return chain;
   }
-  const Operator op = *operator_of(current());
+  const Operator op = operator_of(current()).value_or(Operator::add);  // the power says that it is one
   ++at_;
   auto binary = std::make_unique<Binary>(at, op, std::move(left), parse_binary(power + 1));
   adopt(*binary, binary->left.get());

@@ -31,8 +31,9 @@ AttributePath::AttributePath(const Value& attribute, Value fallback, bool ignore
   while (true) {
     const size_t dot = std::min(path.find('.'), path.size());
     const std::string_view step = path.substr(0, dot);
-    const bool digits = !step.empty() && step.size() < 19 && step.find_first_not_of("0123456789") == step.npos;
-    steps_.push_back(digits ? Value(*parse_integer(step, 10)) : Value(step));
+    const bool digits = step.size() < 19 && step.find_first_not_of("0123456789") == step.npos;
+    const auto number = digits ? parse_integer(step, 10) : std::nullopt;
+    steps_.push_back(number ? Value(*number) : Value(step));
     if (dot == path.size()) return;
     path.remove_prefix(dot + 1);
   }

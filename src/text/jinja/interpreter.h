@@ -61,6 +61,8 @@ class Interpreter {
   Flow run_filter_block(const FilterBlock& node);
   Flow run_with(const With& node);
   Flow run_loop(const Loop& node);
+  template <class Items>
+  bool run_rounds(const Loop& node, Items& items);
   Flow iterate(const Loop& node, const Ref<Frame>& home, const Value& source, int depth);
   void run_call_block(const CallBlock& node);
   void run_macro(const Macro& node);
@@ -72,7 +74,7 @@ class Interpreter {
   void write(std::string_view text);
   void print(const Value& value);
   /// Keeps `frame` until the end of the render, where it is emptied: something holds it that it may hold itself.
-  const Ref<Frame>& capture(const Ref<Frame>& frame);
+  Ref<Frame> keep_frame(const Ref<Frame>& frame);
 
   // Expressions (expressions.cpp)
   Value evaluate(const Expression& node);

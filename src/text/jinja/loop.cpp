@@ -33,7 +33,8 @@ bool LoopItems::next(Value& out) {
   return false;
 }
 
-LoopObject::LoopObject(Interpreter& interpreter, const Loop& node, const Ref<Frame>& home, const Value& source, int level)
+LoopObject::LoopObject(Interpreter& interpreter, const Loop& node, const Ref<Frame>& home, const Value& source,
+                       int level)
     : interpreter_(interpreter), node_(node), home_(home), items_(interpreter, node, home, source), level_(level) {
   hold(source);
 }

@@ -208,7 +208,8 @@ class PrintfFormatter {
     pad_number(spec, number < 0, prefix, digits, true);
   }
 
-  void pad_number(const Directive& spec, bool negative, std::string_view prefix, const std::string& digits, bool zeros) {
+  void pad_number(const Directive& spec, bool negative, std::string_view prefix, const std::string& digits,
+                  bool zeros) {
     std::string head(negative ? "-" : spec.plus ? "+" : spec.space ? " " : "");
     head += prefix;
     const size_t width = static_cast<size_t>(spec.width);

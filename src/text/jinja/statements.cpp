@@ -26,7 +26,7 @@ std::string Interpreter::render() {
   return std::move(result_);
 }
 
-const Ref<Frame>& Interpreter::capture(const Ref<Frame>& frame) {
+Ref<Frame> Interpreter::keep_frame(const Ref<Frame>& frame) {
   if (!std::exchange(frame->captured, true)) captured_.push_back(frame);
   return frame;
 }
@@ -244,31 +244,38 @@ Value Interpreter::run_recursive_loop(const Loop& node, const Ref<Frame>& home, 
   return capture.take();
 }
 
+/// Runs the body once for every item of a LoopItems or LoopObject. Whether any round came to its end.
+template <class Items>
+bool Interpreter::run_rounds(const Loop& node, Items& items) {
+  bool finished = false;
+  while (true) {
+    Value item;
+    if (!items.next(item)) return finished;
+    assign(*node.target, std::move(item));
+    enter(node.loads);
+    const Flow flow = run(node.body);
+    if (flow == Flow::leave_loop) return finished;
+    if (flow == Flow::next) finished = true;
+  }
+}
+
 Interpreter::Flow Interpreter::iterate(const Loop& node, const Ref<Frame>& home, const Value& source, int depth) {
   if (node.test) {
     const Activation activation(*this, home);
     enter(node.test_loads);
   }
-  Ref<LoopObject> loop;
-  std::optional<LoopItems> items;
+  bool finished_a_round = false;
   if (node.uses_loop) {
     const bool holds_frame = node.test || node.recursive;
-    loop = Ref<LoopObject>(new LoopObject(*this, node, holds_frame ? capture(home) : Ref<Frame>(), source, depth));
+    const Ref<LoopObject> loop(
+        new LoopObject(*this, node, holds_frame ? keep_frame(home) : Ref<Frame>(), source, depth));
     frame_->slots[node.loop_index] = Value(Ref<Object>(loop.get()));
+    finished_a_round = run_rounds(node, *loop);
+    frame_->slots[node.loop_index] = Value::missing();
   } else {
-    items.emplace(*this, node, home, source);
+    LoopItems items(*this, node, home, source);
+    finished_a_round = run_rounds(node, items);
   }
-  bool finished_a_round = false;
-  Value item;
-  while (loop ? loop->next(item) : items->next(item)) {
-    assign(*node.target, std::move(item));
-    enter(node.loads);
-    // Inner loops have a `loop` of their own in another slot; this one stays.
-    const Flow flow = run(node.body);
-    if (flow == Flow::leave_loop) break;
-    if (flow == Flow::next) finished_a_round = true;
-  }
-  if (loop) frame_->slots[node.loop_index] = Value::missing();
   // As in jinja2, `else` is for loops of which no round came to its end, be it by break or continue.
   if (finished_a_round || node.otherwise.empty()) return Flow::next;
   enter(node.else_loads);
@@ -285,11 +292,11 @@ bool Interpreter::passes_test(const Loop& node, const Ref<Frame>& home, const Va
 // ----------------------------------------------------------------------------------------------------------
 
 void Interpreter::run_macro(const Macro& node) {
-  variable(node.target.slot) = make_object<MacroObject>(node.function, capture(frame_));
+  variable(node.target.slot) = make_object<MacroObject>(node.function, keep_frame(frame_));
 }
 
 void Interpreter::run_call_block(const CallBlock& node) {
-  const Value caller = make_object<MacroObject>(node.function, capture(frame_));
+  const Value caller = make_object<MacroObject>(node.function, keep_frame(frame_));
   const Level level(*this);
   print(evaluate_call(static_cast<const Call&>(*node.call), &caller));
 }

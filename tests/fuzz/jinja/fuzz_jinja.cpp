@@ -21,11 +21,10 @@ constexpr std::string_view usual_context = R"({
 Dict context_of(std::string_view json) {
   try {
     const Value value = parse_json(json);
-    if (value.is_dict()) return value.dict();
+    return value.is_dict() ? value.dict() : Dict();
   } catch (const gristmill::Error&) {
-    // No JSON: the usual context will do.
+    return parse_json(usual_context).dict();
   }
-  return parse_json(usual_context).dict();
 }
 
 }  // namespace

@@ -140,6 +140,7 @@ TEST(JinjaThreads, OneTemplateRendersInManyThreads) {
   const std::string expected = shared.render(context);
   EXPECT_EQ(expected, "A1FalseA2FalseA3True63");
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::atomic<int> wrong{0};
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
