@@ -183,29 +183,31 @@ void App::offload(const std::shared_ptr<Exchange>& exchange, std::function<Resul
     then(work());
     return;
   }
-  worker_.run([this, exchange, work = std::move(work), then = std::move(then)]() mutable {
-    std::shared_ptr<Result> result;
-    std::optional<ApiError> failure;
-    try {
-      result = std::make_shared<Result>(work());
-    } catch (const ApiError& error) {
-      failure = error;
-    } catch (const std::exception& error) {
-      failure = ApiError(500, "InternalServerError", error.what());
-    }
-    // The exchange belongs to the loop: it goes back there whatever happens.
-    loop_.post([exchange = std::move(exchange), result, failure, then = std::move(then)] {
-      if (exchange->gone()) return;
-      try {
-        if (failure) throw ApiError(*failure);
-        then(std::move(*result));
-      } catch (const ApiError& error) {
-        exchange->respond(error_response(error));
-      } catch (const std::exception& error) {
-        exchange->respond(error_response(ApiError(500, "InternalServerError", error.what())));
-      }
-    });
-  });
+  // The exchange must not be destroyed over there: it comes back with the result.
+  worker_.run(
+      [this, exchange = std::shared_ptr<Exchange>(exchange), work = std::move(work), then = std::move(then)]() mutable {
+        std::shared_ptr<Result> result;
+        std::optional<ApiError> failure;
+        try {
+          result = std::make_shared<Result>(work());
+        } catch (const ApiError& error) {
+          failure = error;
+        } catch (const std::exception& error) {
+          failure = ApiError(500, "InternalServerError", error.what());
+        }
+        // The exchange belongs to the loop: it goes back there whatever happens.
+        loop_.post([exchange = std::move(exchange), result, failure, then = std::move(then)] {
+          if (exchange->gone()) return;
+          try {
+            if (failure) throw ApiError(*failure);
+            then(std::move(*result));
+          } catch (const ApiError& error) {
+            exchange->respond(error_response(error));
+          } catch (const std::exception& error) {
+            exchange->respond(error_response(ApiError(500, "InternalServerError", error.what())));
+          }
+        });
+      });
 }
 
 void App::generate(const std::shared_ptr<Exchange>& exchange, bool chat) {

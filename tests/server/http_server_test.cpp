@@ -12,6 +12,8 @@
 namespace gristmill::server {
 namespace {
 
+using namespace std::string_literals;
+
 /// Answers with what it was sent; some paths behave specially.
 class EchoHandler final : public HttpHandler {
  public:
@@ -200,7 +202,7 @@ TEST_F(HttpServerTest, MalformedRequestsGet400) {
       "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
       "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-      std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and so on: TLS to a plain port\r\n\r\n", 60),
+      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and so on: TLS to a plain port\r\n\r\n"s,
   };
   for (const std::string& bytes : bad) {
     RawClient client(port_);

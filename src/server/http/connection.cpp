@@ -279,7 +279,7 @@ void Connection::begin_linger() {
   lingering_ = true;
   in_.clear();
   boost::system::error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  static_cast<void>(socket_.shutdown(Socket::shutdown_send, ignored));
   deadline_in(linger_seconds);
 }
 
@@ -296,7 +296,7 @@ void Connection::die() {
   if (dead_) return;
   dead_ = true;
   boost::system::error_code ignored;
-  socket_.close(ignored);
+  static_cast<void>(socket_.close(ignored));
   host_->remove(*this);
 }
 

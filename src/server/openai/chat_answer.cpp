@@ -35,7 +35,8 @@ class ChatAnswer final : public Answer {
   void begin(size_t choice) override { records_[choice].text = job_.chat_echo; }
 
   void add_logprobs(size_t choice, const engine::OutputToken& token) override {
-    logprobs_[choice].add(token, *job_.logprobs < 0 ? token.top.size() : static_cast<size_t>(*job_.logprobs));
+    const int64_t asked = job_.logprobs.value_or(0);
+    logprobs_[choice].add(token, asked < 0 ? token.top.size() : static_cast<size_t>(asked));
   }
 
   void write_choice(JsonWriter& json, size_t choice) {

@@ -27,7 +27,8 @@ class CompletionAnswer final : public Answer {
 
  private:
   size_t top() const {
-    return *job_.logprobs < 0 ? static_cast<size_t>(model_.vocabulary) : static_cast<size_t>(*job_.logprobs);
+    const int64_t asked = job_.logprobs.value_or(0);
+    return static_cast<size_t>(asked < 0 ? model_.vocabulary : asked);
   }
 
   void begin(size_t choice) override {
