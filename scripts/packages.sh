@@ -57,3 +57,6 @@ need() {
 }
 
 sources() { git ls-files -- 'src/*.cpp' 'src/*.h' 'tests/*.cpp' 'tests/*.h' 'bench/*.cpp' 'bench/*.h'; }
+
+# A compiler cache serves every checkout: paths are stored relative to the root.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=5G
