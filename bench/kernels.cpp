@@ -174,8 +174,10 @@ void bench_attention(const Kernels& kernels, DType dtype, int block_size, double
   std::mt19937 random(3);
   for (int context : {512, 2048, 7500}) {
     const size_t blocks = static_cast<size_t>((context + 512 + block_size - 1) / block_size);
-    const size_t layer_bytes = blocks * layout.block_bytes();
-    std::byte* const cache = reserve(layer_bytes * kLayers, false);
+    const size_t group_blocks = static_cast<size_t>(device::cpu::kGroupTokens / block_size);
+    const size_t layer_bytes = group_blocks * layout.block_bytes(), group_bytes = layer_bytes * kLayers;
+    const size_t cache_bytes = group_bytes * ((blocks + group_blocks - 1) / group_blocks);
+    std::byte* const cache = reserve(cache_bytes, true);
     std::vector<float> row(kDim);
     std::vector<uint16_t> rounded(kDim);
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -183,7 +185,7 @@ void bench_attention(const Kernels& kernels, DType dtype, int block_size, double
         for (int slot = 0; slot < block_size; ++slot) {
           for (float& value : row) value = static_cast<float>(random() % 1000) * 0.002f - 1.0f;
           for (int head = 0; head < kHeads; ++head) {
-            const device::cpu::KvPool pool{cache + static_cast<size_t>(layer) * layer_bytes, blocks};
+            const device::cpu::KvPool pool{cache + static_cast<size_t>(layer) * layer_bytes, group_bytes};
             std::byte* const k = pool.k(layout, head, static_cast<int32_t>(block));
             std::byte* const v = pool.v(layout, head, static_cast<int32_t>(block));
             if (dtype == DType::f32) {
@@ -207,15 +209,15 @@ void bench_attention(const Kernels& kernels, DType dtype, int block_size, double
     const int64_t partial = device::cpu::partial_floats(layout);
     std::vector<float> partials(static_cast<size_t>(kHeads * kGroupHeads * partitions * partial));
     const auto head_of = [&](int layer, int head) {
-      return device::cpu::KvPool{cache + static_cast<size_t>(layer) * layer_bytes, blocks}.head(layout, head,
-                                                                                                table.data());
+      return device::cpu::KvPool{cache + static_cast<size_t>(layer) * layer_bytes, group_bytes}.head(layout, head,
+                                                                                                     table.data());
     };
     const double bandwidth = measure_read(96 << 20);
     const Times decode = time_of(
         [&] {
           for (int layer = 0; layer < kLayers; ++layer) {
-            for (int p = 0; p < partitions; ++p) {
-              for (int head = 0; head < kHeads; ++head) {
+            for (int head = 0; head < kHeads; ++head) {
+              for (int p = 0; p < partitions; ++p) {
                 const device::cpu::AttentionQuery query{q.data() + head * kGroupHeads * kDim, kWidth, 1, kGroupHeads,
                                                         context - 1};
                 kernels.attend_partition(
@@ -257,7 +259,7 @@ void bench_attention(const Kernels& kernels, DType dtype, int block_size, double
     std::printf("%-9s prefill attention %s, 512 more at %5d: %5.1f GFLOP/s, %4.2f of fp32 peak\n", kernels.name,
                 name_of(dtype), context, work / prefill.best * 1e-9, work / prefill.best / fma_peak);
     std::fflush(stdout);
-    munmap(cache, layer_bytes * kLayers);
+    munmap(cache, cache_bytes);
   }
 }
 

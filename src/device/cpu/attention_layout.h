@@ -25,17 +25,19 @@ struct KeyWalk {
         k_tile_bytes(static_cast<size_t>(l.k_dim * l.tile) * size_of(l.dtype)),
         v_tile_bytes(static_cast<size_t>(l.v_dim * l.tile) * size_of(l.dtype)) {}
 
-  size_t block(int position) const { return static_cast<size_t>(kv.blocks[position >> layout.block_shift]); }
+  size_t block_offset(int position, size_t head_bytes) const {
+    return layout.block_offset(kv.blocks[position >> layout.block_shift], kv.group_bytes, head_bytes);
+  }
   size_t tile(int position) const {
     return static_cast<size_t>(position & (layout.block_size - 1)) >> (layout.tile == 32   ? 5
                                                                        : layout.tile == 16 ? 4
                                                                                            : 3);
   }
   const std::byte* k_tile(int position) const {
-    return kv.k + block(position) * layout.k_head_bytes + tile(position) * k_tile_bytes;
+    return kv.k + block_offset(position, layout.k_head_bytes) + tile(position) * k_tile_bytes;
   }
   const std::byte* v_tile(int position) const {
-    return kv.v + block(position) * layout.v_head_bytes + tile(position) * v_tile_bytes;
+    return kv.v + block_offset(position, layout.v_head_bytes) + tile(position) * v_tile_bytes;
   }
 
   /// The tile that decode needs kKeysAhead keys later: of K to the end, then of V from the start.

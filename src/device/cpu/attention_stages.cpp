@@ -99,9 +99,8 @@ AttentionStage::AttentionStage(const Attention& attention, const AttentionWork& 
       partials_(partials),
       partitions_(partitions) {}
 
-uint32_t AttentionStage::items(const Frame& frame) const {
-  return static_cast<uint32_t>(work_.pieces().size()) *
-         static_cast<uint32_t>(kv_heads_ / work_.heads_per_item(frame, kv_heads_));
+uint32_t AttentionStage::items(const Frame&) const {
+  return static_cast<uint32_t>(work_.pieces().size()) * static_cast<uint32_t>(kv_heads_);
 }
 
 float* AttentionStage::partials_of(const Frame& frame, int sequence, int head) const {
@@ -129,10 +128,9 @@ void AttentionStage::run_head(const Frame& frame, const AttentionWork::Piece& pi
 }
 
 void AttentionStage::run(const Frame& frame, uint32_t item, uint32_t member) const {
-  const int per = work_.heads_per_item(frame, kv_heads_), cuts = kv_heads_ / per;
-  const AttentionWork::Piece& piece = work_.pieces()[item / static_cast<uint32_t>(cuts)];
-  const int first = static_cast<int>(item) % cuts * per;
-  for (int head = first; head < first + per; ++head) run_head(frame, piece, head, frame.working_memory(member));
+  // Piece after piece of one head: a member then walks on in the memory that it has walked.
+  const auto pieces = static_cast<uint32_t>(work_.pieces().size());
+  run_head(frame, work_.pieces()[item % pieces], static_cast<int>(item / pieces), frame.working_memory(member));
 }
 
 void AttentionStage::merge_row(const Frame& frame, int row) const {

@@ -26,7 +26,9 @@ struct LayerCache {
   KvLayout layout;
   size_t prefix = 0;  ///< bytes per block of the layers before this one
 
-  KvPool pool(const Frame& frame) const { return {frame.cache + prefix * frame.num_blocks, frame.num_blocks}; }
+  KvPool pool(const Frame& frame) const {
+    return {frame.cache + prefix * static_cast<size_t>(frame.group_blocks), frame.group_bytes};
+  }
 };
 
 /// Rotates q (times the softmax scale and log2(e)) and k, and writes k and v into the cache.
@@ -60,10 +62,6 @@ class AttentionWork {
   int group() const { return group_; }
   void plan(const Frame& frame);
   const std::vector<Piece>& pieces() const { return pieces_; }
-  /// Heads that one item takes: all where there are pieces enough, so that a member walks whole blocks.
-  int heads_per_item(const Frame& frame, int kv_heads) const {
-    return pieces_.size() >= static_cast<size_t>(4 * frame.members) ? kv_heads : 1;
-  }
 
  private:
   int group_;

@@ -49,7 +49,10 @@ void CpuExecutable::bind(const BindOptions& options) {
   if (options.num_blocks < 1) throw Error(cat(options.num_blocks, " cache blocks: at least 1 is needed"));
   if (options.num_states < 0) throw Error(cat(options.num_states, " slots of recurrent state: at least 0 are needed"));
   SilentProgress silent;
-  cache_ = Region(plan_.bytes_per_block * static_cast<size_t>(options.num_blocks), false, "the KV cache");
+  frame_.group_blocks = kGroupTokens / block_size_;
+  frame_.group_bytes = plan_.bytes_per_block * static_cast<size_t>(frame_.group_blocks);
+  const int groups = (options.num_blocks + frame_.group_blocks - 1) / frame_.group_blocks;
+  cache_ = Region(frame_.group_bytes * static_cast<size_t>(groups), true, "the KV cache");
   scratch_ = Region(plan_.scratch, false, "activations");
   weights_.load(*team_, options.progress == nullptr ? silent : *options.progress);
   if (plan_.bytes_per_state != 0 && options.num_states > 0) {

@@ -6,14 +6,18 @@
 
 namespace gristmill::device::cpu {
 
-/// How one layer's K and V lie in its part of the cache: [K heads][blocks], then [V heads][blocks]. Blocks that follow
-/// each other in a sequence and in the pool are one stream in memory for each head, which memory reads twice as fast as
-/// pieces of a few kilobytes with gaps between them.
+/// How one layer's K and V lie in the cache. Blocks are grouped, kGroupTokens tokens to a group, and a group is
+/// [layers][K heads][blocks], [V heads][blocks]: blocks that follow each other in a sequence and in the pool are one
+/// stream in memory for each head, which memory reads twice as fast as pieces of a few kilobytes with gaps between
+/// them, and a cache that is little used touches few (huge) pages.
 ///
 /// Inside a block both are cut into tiles of up to 32 tokens, so that one walk through a tile serves a register tile of
 /// scores or sums. K: [tile][d][tokens] for f32 and f16, [tile][d / 2][tokens][2] for bf16, which turns a 32-bit lane
 /// into two float32 without a shuffle. V: [tile][chunk][tokens][dimensions of a chunk]; bf16 stores dimension i of
 /// every 32 at 2i and i + 16 at 2i + 1, for the same reason. Dimensions are padded (k_dim, v_dim) and padding is zero.
+inline constexpr int kGroupShift = 10;
+inline constexpr int kGroupTokens = 1 << kGroupShift;
+
 struct KvLayout {
   DType dtype = DType::bf16;
   int heads = 0;
@@ -33,6 +37,13 @@ struct KvLayout {
 
   /// Of all heads in one block.
   size_t block_bytes() const { return heads * (k_head_bytes + v_head_bytes); }
+  /// Logarithm of the blocks in a group.
+  int group_shift() const { return kGroupShift - block_shift; }
+  /// Of `block` from block 0, in a stream with `head_bytes` per block.
+  size_t block_offset(int32_t block, size_t group_bytes, size_t head_bytes) const {
+    const auto index = static_cast<size_t>(block), inside = index & ((size_t{1} << group_shift()) - 1);
+    return (index >> group_shift()) * group_bytes + inside * head_bytes;
+  }
 
   /// Stores K or V [head_dim] of the token at `slot` of the head's block at `block`. `values` are float for f32, and
   /// for the 16-bit types those rounded already.
@@ -47,22 +58,25 @@ struct KvHead {
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;
   const int32_t* blocks = nullptr;
+  size_t group_bytes = 0;
 };
 
-/// A layer's part of a cache of `num_blocks` blocks, from `base` on.
+/// A layer's part of the cache: `base` is where it starts in the first group.
 struct KvPool {
   std::byte* base = nullptr;
-  size_t num_blocks = 0;
+  size_t group_bytes = 0;  ///< of all layers
 
   std::byte* k(const KvLayout& layout, int head, int32_t block) const {
-    return base + (static_cast<size_t>(head) * num_blocks + static_cast<size_t>(block)) * layout.k_head_bytes;
+    return base + layout.block_offset(block, group_bytes, layout.k_head_bytes) +
+           (static_cast<size_t>(head) << layout.group_shift()) * layout.k_head_bytes;
   }
   std::byte* v(const KvLayout& layout, int head, int32_t block) const {
-    return base + layout.heads * num_blocks * layout.k_head_bytes +
-           (static_cast<size_t>(head) * num_blocks + static_cast<size_t>(block)) * layout.v_head_bytes;
+    return base + layout.block_offset(block, group_bytes, layout.v_head_bytes) +
+           (static_cast<size_t>(layout.heads) << layout.group_shift()) * layout.k_head_bytes +
+           (static_cast<size_t>(head) << layout.group_shift()) * layout.v_head_bytes;
   }
   KvHead head(const KvLayout& layout, int index, const int32_t* blocks) const {
-    return {k(layout, index, 0), v(layout, index, 0), blocks};
+    return {k(layout, index, 0), v(layout, index, 0), blocks, group_bytes};
   }
 };
 

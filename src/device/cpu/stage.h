@@ -17,6 +17,8 @@ struct Frame {
   size_t member_bytes = 0;
   std::byte* cache = nullptr;
   size_t num_blocks = 0;
+  size_t group_bytes = 0;  ///< of a group of cache blocks (KvLayout), all layers
+  int group_blocks = 0;
   std::byte* states = nullptr;  ///< slots of recurrent state
   size_t num_states = 0;
 

@@ -41,8 +41,11 @@ struct Fixture {
   /// Results of all heads for queries [first, first + count), one row after the other.
   std::vector<float> attend(const Kernels& kernels, int first, int count, bool by_partitions) const {
     const KvLayout layout(shape.dtype, shape.kv_heads, shape.head_dim, shape.block_size, kernels.v_chunk);
-    std::vector<std::byte> bytes(layout.block_bytes() * table.size());
-    const KvPool pool{bytes.data(), table.size()};
+    // A group holds two layers, and ours is the second.
+    const size_t group_blocks = static_cast<size_t>(kGroupTokens / shape.block_size);
+    const size_t layer_bytes = group_blocks * layout.block_bytes();
+    std::vector<std::byte> bytes(2 * layer_bytes * (table.size() / group_blocks + 1));
+    const KvPool pool{bytes.data() + layer_bytes, 2 * layer_bytes};
     std::vector<uint16_t> rounded(static_cast<size_t>(shape.head_dim));
     for (int key = 0; key < shape.keys; ++key) {
       for (int head = 0; head < shape.kv_heads; ++head) {
@@ -148,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionKernels,
                                          Shape{DType::f16, 1, 3, 64, 32, 520}, Shape{DType::f16, 1, 6, 80, 16, 90},
                                          Shape{DType::f16, 1, 2, 16, 8, 33}, Shape{DType::f32, 1, 3, 64, 128, 300},
                                          Shape{DType::f32, 1, 8, 48, 16, 100}, Shape{DType::f32, 1, 1, 1, 8, 9},
-                                         Shape{DType::bf16, 1, 3, 64, 16, 1}),
+                                         Shape{DType::bf16, 1, 3, 64, 16, 1}, Shape{DType::f16, 2, 3, 32, 32, 2100}),
                          name_of_shape);
 
 }  // namespace
