@@ -8,6 +8,18 @@
 #include "server/api_error.h"
 
 namespace gristmill::server {
+namespace {
+
+/// A path as it may stand in a log: one line, no terminal controls.
+std::string loggable(std::string_view path) {
+  std::string out = shorten(path);
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return out;
+}
+
+}  // namespace
 
 App::App(EventLoop& loop, const config::ServeConfig& config, EngineClient& client)
     : loop_(loop),
@@ -117,7 +129,7 @@ void App::handle(std::shared_ptr<Exchange> exchange) {
   } catch (const ApiError& error) {
     exchange->respond(error_response(error));
   } catch (const std::exception& error) {
-    LOG_ERROR(request.method, " ", shorten(request.path), ": ", error.what());
+    LOG_ERROR(request.method, " ", loggable(request.path), ": ", error.what());
     exchange->respond(error_response(ApiError(500, "InternalServerError", error.what())));
   }
 }
@@ -136,7 +148,7 @@ void App::answered(const Request& request, int status, uint64_t body_bytes, uint
   const auto& skips = config_.http.access_log_skips;
   if (std::find(skips.begin(), skips.end(), path) != skips.end()) return;
   LOG_INFO(request.peer.empty() ? "-" : request.peer, " - \"", request.method.empty() ? "-" : request.method, " ",
-           shorten(request.path), " HTTP/", request.version / 10, ".", request.version % 10, "\" ", status, " ",
+           loggable(request.path), " HTTP/", request.version / 10, ".", request.version % 10, "\" ", status, " ",
            status == 499 ? std::string_view("Client Closed Request") : reason_phrase(status));
 }
 

@@ -237,6 +237,27 @@ TEST_F(HttpServerTest, LimitsOnHeadersAndBodies) {
   EXPECT_EQ(client.read_answer().status, 413);
 }
 
+TEST_F(HttpServerTest, ManyPipelinedRequestsAreAllAnswered) {
+  start();
+  RawClient client(port_);
+  // More than is read ahead while the first one is being handled.
+  const std::string big = post("/big", std::string(90000, 'b'));
+  std::string bytes = get("/later");
+  for (int i = 0; i < 8; ++i) bytes += big;
+  std::thread sender([&] { client.send(bytes); });
+  EXPECT_EQ(client.read_answer().body, "later");
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(client.read_answer().body.size(), 11u + 90000u) << i;
+  sender.join();
+}
+
+TEST_F(HttpServerTest, LongHeadersArriveWhereTheyAreAllowed) {
+  HttpLimits limits = small_limits();
+  limits.header_bytes = 1 << 20;
+  limits.header_seconds = 5;
+  start(limits);
+  EXPECT_EQ(ask(get("/x", "X-Long: " + std::string(700000, 'h') + "\r\n")).status, 200);
+}
+
 TEST_F(HttpServerTest, SlowHeadersAndBodiesTimeOut) {
   start();
   RawClient headers(port_);

@@ -93,7 +93,7 @@ asio::awaitable<void> Connection::read() {
     in_.append(chunk_.data(), n);
     parse();
     if (dead_) co_return;
-    if (in_.size() > max_pipelined_bytes) {
+    if (busy_ && in_.size() > max_pipelined_bytes) {
       reading_ = false;
       co_return;
     }
@@ -228,7 +228,7 @@ void Connection::exchange_over(bool keep_alive) {
   flush();
   if (dead_ || close_after_write_) return;
   parse();
-  if (!dead_ && !reading_ && in_.size() <= max_pipelined_bytes) spawn_reader();
+  if (!dead_ && !reading_ && !(busy_ && in_.size() > max_pipelined_bytes)) spawn_reader();
 }
 
 void Connection::flush() {
