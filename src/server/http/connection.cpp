@@ -7,6 +7,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <stdexcept>
 #include <utility>
 
 #include "base/log.h"
@@ -117,7 +118,13 @@ void Connection::parse() {
       deadline_in(host_->limits().header_seconds);
     }
     boost::system::error_code failure;
-    const size_t used = parser_->http.put(asio::buffer(in_.data() + at, in_.size() - at), failure);
+    size_t used = 0;
+    try {
+      used = parser_->http.put(asio::buffer(in_.data() + at, in_.size() - at), failure);
+    } catch (const std::length_error&) {
+      refuse(431, "a header field exceeds 65535 bytes");  // more than Beast can hold
+      break;
+    }
     at += used;
     if (parser_->headers_seen) body_received_ += used;
     if (failure == http::error::need_more) break;
