@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/panel_ahead.h"
 #include "device/cpu/target.h"
 
 namespace gristmill::device::cpu {
@@ -29,27 +30,37 @@ inline __m256i step_codes(const int8_t* codes, int step) {
   return _mm256_set1_epi32(reinterpret_cast<const int32_t*>(codes)[step]);
 }
 
-inline __m256 add_group(__m256i sum, const Avx2Block& block, const GroupScale& x, bool has_offset, __m256 acc) {
-  if (has_offset) acc = _mm256_fmadd_ps(block.offset, _mm256_set1_ps(x.scaled_sum), acc);
+/// Keeps the sums of a step in registers from here on: left alone, g++ multiplies all steps first and spills the
+/// products.
+inline void settle(__m256i& sum) {
+  asm volatile("" : "+x"(sum));
+}
+
+template <bool kOffset>
+inline __m256 add_group(__m256i sum, const Avx2Block& block, const GroupScale& x, __m256 acc) {
+  if (kOffset) acc = _mm256_fmadd_ps(block.offset, _mm256_set1_ps(x.scaled_sum), acc);
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(block.scale, _mm256_set1_ps(x.scale)), acc);
 }
 
-/// A few rows: accumulators stay in registers over the whole panel, which is read once, ahead of use.
+/// A register tile of kRows rows over all groups of a panel.
 template <bool kNibbles, bool kMin, bool kOffset, int kRows>
-void stream_coded(const PackedWeight& w, const std::byte* panel, const QuantizedBlock& x, int row, float* y,
-                  int64_t y_stride) {
-  constexpr int kPrefetchCoded = 2048;
+void tile_coded(const PackedWeight& w, const std::byte* panel, PanelAhead ahead, const QuantizedBlock& x, int row,
+                float* y, int64_t y_stride) {
+  constexpr int kBlockBytes = (kNibbles ? 128 : 256) + (kMin ? 32 : 16);
   const __m256i low = _mm256_set1_epi8(0x0f), ones = _mm256_set1_epi16(1);
   const __m256 zero = _mm256_set1_ps(w.zero);
-  const int64_t groups = w.inputs / kGroup;
   const int8_t* codes = x.codes + row * kGroup;
   const GroupScale* scales = x.scales + row;
   __m256 acc[kRows];
   GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) acc[r] = _mm256_setzero_ps();
-  for (int64_t group = 0; group < groups; ++group) {
+  for (int64_t group = w.inputs / kGroup; group > 0; --group) {
+    if (ahead.next()) {
+      GRISTMILL_UNROLL
+      for (int i = 0; i < kBlockBytes; i += 64) __builtin_prefetch(ahead.data + i);
+    }
+    ahead.data += kBlockBytes;
     const auto* const words = reinterpret_cast<const __m256i*>(panel);
-    for (size_t i = 0; i < w.block_bytes; i += 64) __builtin_prefetch(panel + kPrefetchCoded + i);
     __m256i sums[kRows];
     if constexpr (kNibbles) {
       GRISTMILL_UNROLL
@@ -61,6 +72,7 @@ void stream_coded(const PackedWeight& w, const std::byte* panel, const Quantized
           const __m256i pair = _mm256_add_epi16(_mm256_maddubs_epi16(a, step_codes(codes + r * kGroup, step)),
                                                 _mm256_maddubs_epi16(b, step_codes(codes + r * kGroup, step + 4)));
           sums[r] = step == 0 ? pair : _mm256_add_epi16(sums[r], pair);
+          settle(sums[r]);
         }
       }
       GRISTMILL_UNROLL
@@ -76,13 +88,14 @@ void stream_coded(const PackedWeight& w, const std::byte* panel, const Quantized
               _mm256_maddubs_epi16(size, _mm256_sign_epi8(step_codes(codes + r * kGroup, step), code));
           const __m256i wide = _mm256_madd_epi16(product, ones);
           sums[r] = step == 0 ? wide : _mm256_add_epi32(sums[r], wide);
+          settle(sums[r]);
         }
       }
     }
     const Avx2Block block = block_scales<kNibbles, kMin>(panel, zero);
     GRISTMILL_UNROLL
-    for (int r = 0; r < kRows; ++r) acc[r] = add_group(sums[r], block, scales[r], kOffset, acc[r]);
-    panel += w.block_bytes;
+    for (int r = 0; r < kRows; ++r) acc[r] = add_group<kOffset>(sums[r], block, scales[r], acc[r]);
+    panel += kBlockBytes;
     codes += static_cast<int64_t>(x.rows) * kGroup;
     scales += x.rows;
   }
@@ -90,88 +103,45 @@ void stream_coded(const PackedWeight& w, const std::byte* panel, const Quantized
   for (int r = 0; r < kRows; ++r) _mm256_storeu_ps(y + r * y_stride, acc[r]);
 }
 
-/// Many rows: the 8 unpacked vectors of a group stay in registers while the rows stream past; accumulators are in L1.
-template <bool kMin, bool kOffset>
-void tile_nibbles(const PackedWeight& w, const std::byte* panel, const QuantizedBlock& x, float* acc) {
-  const __m256i low = _mm256_set1_epi8(0x0f);
-  const __m256 zero = _mm256_set1_ps(w.zero);
-  const int8_t* codes = x.codes;
-  const GroupScale* scales = x.scales;
-  for (int64_t group = 0; group < w.inputs / kGroup; ++group, panel += w.block_bytes) {
-    const auto* const words = reinterpret_cast<const __m256i*>(panel);
-    __m256i weights[8];
-    GRISTMILL_UNROLL
-    for (int step = 0; step < 4; ++step) {
-      const __m256i both = _mm256_loadu_si256(words + step);
-      weights[step] = _mm256_and_si256(both, low);
-      weights[step + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-    }
-    const Avx2Block block = block_scales<true, kMin>(panel, zero);
-    const __m256i ones = _mm256_set1_epi16(1);
-    float* to = acc;
-    for (int r = 0; r < x.rows; ++r, codes += kGroup, ++scales, to += 8) {
-      __m256i sum = _mm256_maddubs_epi16(weights[0], step_codes(codes, 0));
-      GRISTMILL_UNROLL
-      for (int step = 1; step < 8; ++step) {
-        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights[step], step_codes(codes, step)));
-      }
-      const __m256 before = group == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(to);
-      _mm256_storeu_ps(to, add_group(_mm256_madd_epi16(sum, ones), block, *scales, kOffset, before));
-    }
-  }
-}
-
 template <bool kNibbles, bool kMin, bool kOffset>
-void coded_rows(const PackedWeight& w, const std::byte* panel, const QuantizedBlock& x, float* y, int64_t y_stride) {
-  if constexpr (kNibbles) {
-    if (x.rows > 4) {
-      alignas(32) float acc[kRowBlock * 8];
-      tile_nibbles<kMin, kOffset>(w, panel, x, acc);
-      for (int r = 0; r < x.rows; ++r) _mm256_storeu_ps(y + r * y_stride, _mm256_load_ps(acc + r * 8));
-      return;
-    }
-  }
-  for (int r = 0; r < x.rows;) {
-    float* const to = y + r * y_stride;
-    switch (x.rows - r) {
-      case 1:
-        stream_coded<kNibbles, kMin, kOffset, 1>(w, panel, x, r, to, y_stride);
-        r += 1;
-        break;
-      case 2:
-        stream_coded<kNibbles, kMin, kOffset, 2>(w, panel, x, r, to, y_stride);
-        r += 2;
-        break;
-      case 3:
-        stream_coded<kNibbles, kMin, kOffset, 3>(w, panel, x, r, to, y_stride);
-        r += 3;
-        break;
-      default:
-        stream_coded<kNibbles, kMin, kOffset, 4>(w, panel, x, r, to, y_stride);
-        r += 4;
-        break;
+void coded_panels(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
+                  int64_t y_stride) {
+  constexpr int kMost = 4;
+  const int walks = (x.rows + kMost - 1) / kMost;
+  for (int64_t i = 0; i < panels; ++i, y += 8) {
+    const std::byte* const panel = w.panel_data(first + i);
+    for (int walk = 0, row = 0; walk < walks; ++walk) {
+      const PanelAhead ahead(w, panel, walks, walk);
+      float* const to = y + row * y_stride;
+      const int rows = PanelAhead::rows_of(x.rows - row, walks - walk);
+      switch (rows) {
+        case 1:
+          tile_coded<kNibbles, kMin, kOffset, 1>(w, panel, ahead, x, row, to, y_stride);
+          break;
+        case 2:
+          tile_coded<kNibbles, kMin, kOffset, 2>(w, panel, ahead, x, row, to, y_stride);
+          break;
+        case 3:
+          tile_coded<kNibbles, kMin, kOffset, 3>(w, panel, ahead, x, row, to, y_stride);
+          break;
+        default:
+          tile_coded<kNibbles, kMin, kOffset, 4>(w, panel, ahead, x, row, to, y_stride);
+          break;
+      }
+      row += rows;
     }
   }
 }
 
 void avx2_coded_linear(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
                        int64_t y_stride) {
-  for (int64_t i = 0; i < panels; ++i, y += 8) {
-    const std::byte* const panel = w.panel_data(first + i);
-    if (w.cls == ComputeClass::i4_group) {
-      if (w.has_min) {
-        coded_rows<true, true, true>(w, panel, x, y, y_stride);
-      } else if (w.zero != 0.0f) {
-        coded_rows<true, false, true>(w, panel, x, y, y_stride);
-      } else {
-        coded_rows<true, false, false>(w, panel, x, y, y_stride);
-      }
-    } else if (w.has_min) {
-      coded_rows<false, true, true>(w, panel, x, y, y_stride);
-    } else {
-      coded_rows<false, false, false>(w, panel, x, y, y_stride);
-    }
+  if (w.cls == ComputeClass::i4_group) {
+    if (w.has_min) return coded_panels<true, true, true>(w, first, panels, x, y, y_stride);
+    if (w.zero != 0.0f) return coded_panels<true, false, true>(w, first, panels, x, y, y_stride);
+    return coded_panels<true, false, false>(w, first, panels, x, y, y_stride);
   }
+  if (w.has_min) return coded_panels<false, true, true>(w, first, panels, x, y, y_stride);
+  coded_panels<false, false, false>(w, first, panels, x, y, y_stride);
 }
 
 }  // namespace

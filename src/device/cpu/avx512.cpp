@@ -14,6 +14,7 @@
 
 #include "device/cpu/attention_layout.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/panel_ahead.h"
 #include "device/cpu/target.h"
 
 GRISTMILL_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")

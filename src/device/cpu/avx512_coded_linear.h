@@ -10,6 +10,7 @@
 #include <immintrin.h>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/panel_ahead.h"
 #include "device/cpu/target.h"
 
 namespace gristmill::device::cpu {
@@ -17,20 +18,13 @@ namespace {
 
 constexpr int kPanel512 = 32;
 
-/// What a walk through a panel prefetches: a single walk what it will need shortly; of several walks, each its share of
-/// the next panel, so that memory works while the rows of this one are computed.
-struct Ahead512 {
-  const std::byte* data;
-  int64_t walks = 1, walk = 0;
-};
-
 inline __m512i step_codes_512(const int8_t* codes, int step) {
   return _mm512_set1_epi32(reinterpret_cast<const int32_t*>(codes)[step]);
 }
 
 template <bool kNibbles, bool kMin, bool kOffset, int kRows>
-void tile_512(const PackedWeight& w, const std::byte* panel, Ahead512 ahead, const QuantizedBlock& x, int row, float* y,
-              int64_t y_stride) {
+void tile_512(const PackedWeight& w, const std::byte* panel, PanelAhead ahead, const QuantizedBlock& x, int row,
+              float* y, int64_t y_stride) {
   constexpr int kSteps = kNibbles ? 4 : 8, kTable = kSteps * 128, kBlockBytes = kTable + (kMin ? 128 : 64);
   const __m512 zero = _mm512_set1_ps(w.zero);
   const __m512i low = _mm512_set1_epi8(0x0f);
@@ -39,19 +33,16 @@ void tile_512(const PackedWeight& w, const std::byte* panel, Ahead512 ahead, con
   __m512 acc[kRows][2];
   GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
-  int64_t until_prefetch = ahead.walk;
   for (int64_t group = w.inputs / kGroup; group > 0; --group) {
     __m512i sums[kRows][2];
     GRISTMILL_UNROLL
     for (int r = 0; r < kRows; ++r) {
       sums[r][0] = sums[r][1] = kNibbles ? _mm512_setzero_si512() : _mm512_set1_epi32(scales[r].biased);
     }
-    if (until_prefetch == 0) {
+    if (ahead.next()) {
       GRISTMILL_UNROLL
       for (int i = 0; i < kBlockBytes; i += 64) __builtin_prefetch(ahead.data + i);
-      until_prefetch = ahead.walks;
     }
-    --until_prefetch;
     ahead.data += kBlockBytes;
     GRISTMILL_UNROLL
     for (int step = 0; step < kSteps; ++step) {
@@ -103,15 +94,14 @@ void tile_512(const PackedWeight& w, const std::byte* panel, Ahead512 ahead, con
 template <bool kNibbles, bool kMin, bool kOffset>
 void coded_panels_512(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
                       int64_t y_stride) {
-  constexpr int kMost = 6, kShortly = 4096;
-  // Rows are shared evenly among as few walks as there must be.
+  constexpr int kMost = 6;
   const int walks = (x.rows + kMost - 1) / kMost;
   for (int64_t i = 0; i < panels; ++i, y += kPanel512) {
     const std::byte* const panel = w.panel_data(first + i);
     for (int walk = 0, row = 0; walk < walks; ++walk) {
-      const Ahead512 ahead{panel + (walks == 1 ? kShortly : w.panel_stride), walks, walk};
+      const PanelAhead ahead(w, panel, walks, walk);
       float* const to = y + row * y_stride;
-      const int rows = (x.rows - row + walks - walk - 1) / (walks - walk);
+      const int rows = PanelAhead::rows_of(x.rows - row, walks - walk);
       switch (rows) {
         case 1:
           tile_512<kNibbles, kMin, kOffset, 1>(w, panel, ahead, x, row, to, y_stride);
