@@ -105,7 +105,8 @@ for suite in $suites; do
       ;;
     aarch64)
       need $aarch64_packages
-      if build aarch64 all; then
+      # Not the client's: its tests start themselves again, which a machine without binfmt_misc cannot do under qemu.
+      if build aarch64 test_base test_device test_weights test_model test_sample test_engine; then
         GRISTMILL_DEFAULT_MODEL="" run_ctest aarch64
       else
         count aarch64 /nonexistent
