@@ -30,7 +30,7 @@ Json read_value(JsonReader& reader) {
       reader.object([&](const std::string& name) {
         if (!names.insert(name).second) reader.fail(cat("member ", shown(name), " occurs twice"));
         Json member = read_value(reader);
-        value.object.emplace_back(name, std::move(member));
+        value.object.push_back({name, std::move(member)});
       });
       return value;
     }

@@ -72,6 +72,8 @@ class JsonReader {
   std::string context_;
 };
 
+struct JsonMember;
+
 /// A JSON value in memory.
 struct Json {
   enum class Kind : uint8_t { null, boolean, number, string, array, object };
@@ -82,11 +84,17 @@ struct Json {
   int64_t integer = 0;
   std::string string;
   std::vector<Json> array;
-  std::vector<std::pair<std::string, Json>> object;  ///< in the text's order; names are unique
+  std::vector<JsonMember> object;  ///< in the text's order; names are unique
 
   /// The member of that name; null when there is none or this is no object.
   const Json* find(std::string_view name) const;
 };
+
+struct JsonMember {
+  std::string first;
+  Json second;
+};
+
 /// "a number", "an array" ... for messages.
 const char* name_of(Json::Kind kind);
 
