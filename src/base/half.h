@@ -5,7 +5,9 @@
 namespace gristmill {
 
 /// bfloat16 is the upper half of a float32.
-inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline float bf16_to_f32(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 /// Round to nearest, ties to even; NaN stays a (quiet) NaN.
 inline uint16_t f32_to_bf16(float value) {

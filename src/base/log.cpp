@@ -20,21 +20,31 @@ std::string& prefix() {
 
 const char* level_name(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: return "DEBUG";
-    case LogLevel::info: return "INFO";
-    case LogLevel::warning: return "WARNING";
-    case LogLevel::error: return "ERROR";
+    case LogLevel::debug:
+      return "DEBUG";
+    case LogLevel::info:
+      return "INFO";
+    case LogLevel::warning:
+      return "WARNING";
+    case LogLevel::error:
+      return "ERROR";
   }
   return "?";
 }
 
 }  // namespace
 
-void set_log_level(LogLevel level) { threshold.store(level, std::memory_order_relaxed); }
+void set_log_level(LogLevel level) {
+  threshold.store(level, std::memory_order_relaxed);
+}
 
-LogLevel log_level() { return threshold.load(std::memory_order_relaxed); }
+LogLevel log_level() {
+  return threshold.load(std::memory_order_relaxed);
+}
 
-void set_log_prefix(std::string_view text) { prefix() = text; }
+void set_log_prefix(std::string_view text) {
+  prefix() = text;
+}
 
 void log_line(LogLevel level, const char* file, int line, std::string_view text) {
   const char* slash = std::strrchr(file, '/');

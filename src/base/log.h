@@ -20,10 +20,10 @@ void log_line(LogLevel level, const char* file, int line, std::string_view text)
 
 }  // namespace gristmill
 
-#define GRISTMILL_LOG(level, ...)                                                                   \
-  do {                                                                                              \
-    if ((level) >= ::gristmill::log_level())                                                        \
-      ::gristmill::log_line((level), __FILE__, __LINE__, ::gristmill::cat(__VA_ARGS__));            \
+#define GRISTMILL_LOG(level, ...)                                                        \
+  do {                                                                                   \
+    if ((level) >= ::gristmill::log_level())                                             \
+      ::gristmill::log_line((level), __FILE__, __LINE__, ::gristmill::cat(__VA_ARGS__)); \
   } while (false)
 #define LOG_DEBUG(...) GRISTMILL_LOG(::gristmill::LogLevel::debug, __VA_ARGS__)
 #define LOG_INFO(...) GRISTMILL_LOG(::gristmill::LogLevel::info, __VA_ARGS__)

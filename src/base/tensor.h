@@ -9,8 +9,30 @@ namespace gristmill {
 
 /// How the elements of a tensor lie in a file: plain types, and the blocks of GGUF (spec: ggml's GGUF v3).
 enum class StorageType : uint8_t {
-  f32, f16, bf16, f64, i8, u8, i16, i32, i64, boolean, fp8_e4m3,
-  q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, mxfp4
+  f32,
+  f16,
+  bf16,
+  f64,
+  i8,
+  u8,
+  i16,
+  i32,
+  i64,
+  boolean,
+  fp8_e4m3,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4
 };
 
 /// A named tensor inside a mapped file. `shape` is outermost first ([rows, columns] for a matrix, rows = outputs);

@@ -6,8 +6,8 @@
 
 namespace gristmill::device {
 
-/// What the numbers of a weight are once its file format is forgotten. Every format of QuantScheme becomes one of these,
-/// and a back end packs each for its instruction set.
+/// What the numbers of a weight are once its file format is forgotten. Every format of QuantScheme becomes one of
+/// these, and a back end packs each for its instruction set.
 enum class ComputeClass : uint8_t {
   f32,
   f16,
@@ -18,11 +18,16 @@ enum class ComputeClass : uint8_t {
 
 constexpr const char* name_of(ComputeClass cls) {
   switch (cls) {
-    case ComputeClass::f32: return "f32";
-    case ComputeClass::f16: return "f16";
-    case ComputeClass::bf16: return "bf16";
-    case ComputeClass::i4_group: return "i4_group";
-    case ComputeClass::i8_group: return "i8_group";
+    case ComputeClass::f32:
+      return "f32";
+    case ComputeClass::f16:
+      return "f16";
+    case ComputeClass::bf16:
+      return "bf16";
+    case ComputeClass::i4_group:
+      return "i4_group";
+    case ComputeClass::i8_group:
+      return "i8_group";
   }
   return "?";
 }

@@ -176,7 +176,7 @@ TEST(ProcessClient, ACrashedEngineIsRestartedAndStreamsGetAnError) {
   ASSERT_EQ(::kill(pids[0], SIGSEGV), 0);
   ASSERT_TRUE(before.wait_end(1, 10s));
   EXPECT_EQ(before.end().finish, engine::FinishReason::error);
-  #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   const std::string how = "exited with status";  // the sanitizer catches the signal, reports and exits
 #else
   const std::string how = "signal 11";
