@@ -249,7 +249,7 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
           V::store(to + 2 * V::kLanes, E::template k<V, 1>(tile, kWidth, pair, lane));
         }
       }
-      tile_rows<V>(rows, s.q, head_dim, s.k, kStep, s.scores + key, kPartition, false,
+      tile_rows<V>(rows, s.q, head_dim, s.k, kStep, s.scores + key, kPartition,
                    [&](int last) { return keys_of(last, first) > key ? head_dim : 0; });
     }
     for (int r = 0; r < rows; ++r) {
@@ -269,7 +269,7 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
           V::store(s.v + (key + i) * kStep + V::kLanes, E::template v<V>(row, vector + 1));
         }
       }
-      tile_rows<V>(rows, s.scores, kPartition, s.v, kStep, s.part + d, part_stride, false,
+      tile_rows<V>(rows, s.scores, kPartition, s.v, kStep, s.part + d, part_stride,
                    [&](int last) { return keys_of(last, first); });
     }
     for (int r = 0; r < rows; ++r) {

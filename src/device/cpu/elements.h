@@ -6,9 +6,6 @@
 
 namespace gristmill::device::cpu {
 
-/// Distance in bytes at which streamed weights are prefetched; memory is read to the end of a panel and into the next.
-inline constexpr int kPrefetch = 1024;
-
 // How stored elements come into lanes. `k` reads a tile [k][width] (bf16: [k / 2][width][2]) of the K cache or of a
 // panel of weights: lanes lane, lane + 1, ... of row 2 * pair + parity. `v` reads vector `i` of a row of dimensions
 // of the V cache (device/cpu/kv_layout.h).
@@ -22,14 +19,6 @@ struct F32Elements {
   static V v(const std::byte* row, int i) {
     return V::load(reinterpret_cast<const float*>(row) + i * V::kLanes);
   }
-  template <class V>
-  static void prefetch(const std::byte* tile, int width, int64_t pair) {
-    const std::byte* const row = tile + pair * width * 8 + kPrefetch;
-    __builtin_prefetch(row + 0);
-    __builtin_prefetch(row + 64);
-    __builtin_prefetch(row + 128);
-    __builtin_prefetch(row + 192);
-  }
 };
 struct F16Elements {
   static constexpr int kBytes = 2;
@@ -40,12 +29,6 @@ struct F16Elements {
   template <class V>
   static V v(const std::byte* row, int i) {
     return V::f16(reinterpret_cast<const uint16_t*>(row) + i * V::kLanes);
-  }
-  template <class V>
-  static void prefetch(const std::byte* tile, int width, int64_t pair) {
-    const std::byte* const row = tile + pair * width * 4 + kPrefetch;
-    __builtin_prefetch(row + 0);
-    __builtin_prefetch(row + 64);
   }
 };
 struct Bf16Elements {
@@ -61,12 +44,6 @@ struct Bf16Elements {
     constexpr int kUnit = 32 / V::kLanes, kHalf = kUnit / 2;
     const auto* const words = reinterpret_cast<const uint32_t*>(row) + i / kUnit * 16 + i % kHalf * V::kLanes;
     return i % kUnit < kHalf ? V::bf16_even(words) : V::bf16_odd(words);
-  }
-  template <class V>
-  static void prefetch(const std::byte* tile, int width, int64_t pair) {
-    const std::byte* const row = tile + pair * width * 4 + kPrefetch;
-    __builtin_prefetch(row + 0);
-    __builtin_prefetch(row + 64);
   }
 };
 

@@ -6,16 +6,13 @@
 
 namespace gristmill::device::cpu {
 
-/// c[r][2 vectors] = (accumulate ? c : 0) + sum over i < n of a[r * a_stride + i] * b[i * b_stride][2 vectors].
+/// c[r][2 vectors] = sum over i < n of a[r * a_stride + i] * b[i * b_stride][2 vectors].
 template <class V, int kRows>
 void tile_product(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t n, float* c,
-                  int64_t c_stride, bool accumulate) {
+                  int64_t c_stride) {
   V sums[kRows][2];
   GRISTMILL_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    sums[r][0] = accumulate ? V::load(c + r * c_stride) : V::zero();
-    sums[r][1] = accumulate ? V::load(c + r * c_stride + V::kLanes) : V::zero();
-  }
+  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = V::zero();
   for (int64_t i = 0; i < n; ++i, b += b_stride) {
     const V b0 = V::load(b), b1 = V::load(b + V::kLanes);
     GRISTMILL_UNROLL
@@ -36,7 +33,7 @@ void tile_product(const float* a, int64_t a_stride, const float* b, int64_t b_st
 /// left as it was.
 template <class V, class Limit>
 void tile_rows(int rows, const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c, int64_t c_stride,
-               bool accumulate, Limit n_of) {
+               Limit n_of) {
   for (int r = 0; r < rows;) {
     const int left = rows - r;
     constexpr int kFull = V::kTileRows, kHalf = kFull / 2;
@@ -45,13 +42,13 @@ void tile_rows(int rows, const float* a, int64_t a_stride, const float* b, int64
       const float* const from = a + r * a_stride;
       float* const to = c + r * c_stride;
       if (take == kFull) {
-        tile_product<V, kFull>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
+        tile_product<V, kFull>(from, a_stride, b, b_stride, n, to, c_stride);
       } else if (take == kHalf) {
-        tile_product<V, kHalf>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
+        tile_product<V, kHalf>(from, a_stride, b, b_stride, n, to, c_stride);
       } else if (take == 2) {
-        tile_product<V, 2>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
+        tile_product<V, 2>(from, a_stride, b, b_stride, n, to, c_stride);
       } else {
-        tile_product<V, 1>(from, a_stride, b, b_stride, n, to, c_stride, accumulate);
+        tile_product<V, 1>(from, a_stride, b, b_stride, n, to, c_stride);
       }
     }
     r += take;
