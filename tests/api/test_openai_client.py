@@ -221,8 +221,8 @@ def test_leaving_a_stream_aborts_it(server, client):
 def test_leaving_a_plain_request_aborts_it(server, client):
     before = metric(server, "vllm:request_success_total", finished_reason="abort")
     with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=0.3).completions.create(
-            model="tiny", prompt="The", max_tokens=2000, n=8, extra_body={"ignore_eos": True})
-    assert eventually(lambda: metric(server, "vllm:request_success_total", finished_reason="abort") == before + 8)
+        client.with_options(timeout=0.1).completions.create(
+            model="tiny", prompt="The", max_tokens=2000, n=64, extra_body={"ignore_eos": True})
+    assert eventually(lambda: metric(server, "vllm:request_success_total", finished_reason="abort") == before + 64)
     assert eventually(lambda: metric(server, "vllm:num_requests_running") == 0)
     assert eventually(lambda: metric(server, "vllm:kv_cache_usage_perc") == 0)
