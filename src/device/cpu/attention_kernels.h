@@ -4,8 +4,8 @@
 //
 // Decode and prefill compute the same numbers in the same order: a score is one accumulator over d ascending, a
 // partition's o one accumulator over keys ascending, and partitions are merged in ascending order. They differ in what
-// they keep in registers: decode converts a K or V element once and uses it for all heads of the group; prefill expands
-// K and V to float32 once for a whole tile of rows and runs register tiles of kTileRows x 2 vectors.
+// they keep in registers: decode all heads of the group times a tile's keys or a chunk's dimensions, prefill register
+// tiles of kTileRows rows x 2 vectors.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -218,6 +218,60 @@ void merge_partitions(float* partials, int64_t stride, int partitions, int v_dim
   finish_row<V>(partials, v_dim, head_dim, out);
 }
 
+/// o[kRows][2 vectors from dimension d] = sum over the first `keys` keys of the partition of p * v.
+template <class V, class E, int kRows>
+void weigh_rows(const KeyWalk& walk, int partition_start, int keys, int d, const float* p, float* out,
+                int64_t out_stride) {
+  const KvLayout& layout = walk.layout;
+  const int row_bytes = layout.chunk * E::kBytes, vector = d % layout.chunk / V::kLanes;
+  V sums[kRows][2];
+  GRISTMILL_UNROLL
+  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = V::zero();
+  for (int key = 0; key < keys; key += layout.tile) {
+    const std::byte* row = walk.v_tile(partition_start + key) + d / layout.chunk * layout.tile * row_bytes;
+    const int count = std::min(layout.tile, keys - key);
+    for (int i = 0; i < count; ++i, row += row_bytes, ++p) {
+      const V v0 = E::template v<V>(row, vector), v1 = E::template v<V>(row, vector + 1);
+      GRISTMILL_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const V weight = V::all(p[r * kPartition]);
+        sums[r][0] = V::fma(weight, v0, sums[r][0]);
+        sums[r][1] = V::fma(weight, v1, sums[r][1]);
+      }
+    }
+  }
+  GRISTMILL_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    V::store(out + r * out_stride + d, sums[r][0]);
+    V::store(out + r * out_stride + d + V::kLanes, sums[r][1]);
+  }
+}
+
+template <class V, class E, int kMost>
+void weigh_rows_of(int rows, const KeyWalk& walk, int partition_start, int keys, int d, const float* p, float* out,
+                   int64_t out_stride) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) {
+      return weigh_rows_of<V, E, kMost - 1>(rows, walk, partition_start, keys, d, p, out, out_stride);
+    }
+  }
+  weigh_rows<V, E, kMost>(walk, partition_start, keys, d, p, out, out_stride);
+}
+
+/// Tiles of kWidth keys from `position` on, side by side as one tile of kWide; those from `end` on are left out.
+template <class V, class E, int kWidth, int kWide>
+void join_tiles(const KeyWalk& walk, int position, int end, std::byte* out) {
+  constexpr int kRowBytes = 2 / E::kRowsPerPair * kWidth * E::kBytes;
+  const int rows = walk.layout.k_dim / 2 * E::kRowsPerPair;
+  for (int i = 0; i < kWide / kWidth && position + i * kWidth < end; ++i) {
+    const std::byte* from = walk.k_tile(position + i * kWidth);
+    std::byte* to = out + i * kRowBytes;
+    for (int row = 0; row < rows; ++row, from += kRowBytes, to += kWide / kWidth * kRowBytes) {
+      std::memcpy(to, from, kRowBytes);
+    }
+  }
+}
+
 template <class V, class E, int kWidth>
 void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch,
                     float* out, int64_t out_stride) {
@@ -229,28 +283,29 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
   for (int i = 0; i < query.queries; ++i) {
     std::memcpy(s.q + i * group * head_dim, query.q + i * query.q_stride, sizeof(float) * group * head_dim);
   }
-  const int end = walk.end;  // keys that the last query sees
   const auto keys_of = [&](int row, int first) {
     return std::clamp(query.first_position + row / group + 1 - first, 0, kPartition);
   };
-  constexpr int kStep = 2 * V::kLanes;
-  for (int first = 0; first < end; first += kPartition) {
-    const int keys = std::min(kPartition, end - first);
+  // Rows in register tiles of even height; work(row, height, keys that the last of them sees).
+  const auto in_tiles = [&](int first, auto work) {
+    for (int row = 0, tiles = (rows + V::kTileRows - 1) / V::kTileRows; tiles > 0; --tiles) {
+      const int height = PanelAhead::rows_of(rows - row, tiles);
+      work(row, height, keys_of(row + height - 1, first));
+      row += height;
+    }
+  };
+  constexpr int kStep = 2 * V::kLanes, kWide = kWidth < kStep ? kStep : kWidth;
+  for (int first = 0; first < walk.end; first += kPartition) {
+    const int keys = std::min(kPartition, walk.end - first);
     for (int key = 0; key < keys; key += kStep) {
-      // The last tile of the cache may end before the second vector does.
-      const int vectors = key + V::kLanes < (keys + kWidth - 1) / kWidth * kWidth ? 2 : 1;
-      for (int v = 0; v < vectors; ++v) {
-        const int position = first + key + v * V::kLanes;
-        const std::byte* const tile = walk.k_tile(position);
-        const int lane = position % kWidth;
-        for (int pair = 0; pair < layout.k_dim / 2; ++pair) {
-          float* const to = s.k + (2 * pair * 2 + v) * V::kLanes;
-          V::store(to, E::template k<V, 0>(tile, kWidth, pair, lane));
-          V::store(to + 2 * V::kLanes, E::template k<V, 1>(tile, kWidth, pair, lane));
-        }
-      }
-      tile_rows<V>(rows, s.q, head_dim, s.k, kStep, s.scores + key, kPartition,
-                   [&](int last) { return keys_of(last, first) > key ? head_dim : 0; });
+      if constexpr (kWidth < kStep) join_tiles<V, E, kWidth, kWide>(walk, first + key, first + keys, s.k);
+      const std::byte* const tile = kWidth < kStep ? s.k : walk.k_tile(first + key);
+      in_tiles(first, [&](int row, int height, int seen) {
+        if (seen <= key) return;
+        tile_product_of<V, E, 2, V::kTileRows>(height, tile, kWide, key % kWide, head_dim, PanelAhead::none(),
+                                               s.q + row * head_dim, head_dim, s.scores + row * kPartition + key,
+                                               kPartition);
+      });
     }
     for (int r = 0; r < rows; ++r) {
       const int seen = keys_of(r, first);
@@ -260,17 +315,12 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
       const int written = (seen + 15) / 16 * 16;
       std::fill(scores + written, scores + std::max(written, keys), 0.0f);
     }
-    for (int d = 0; d < v_dim; d += kStep) {
-      for (int key = 0; key < keys; key += layout.tile) {
-        const std::byte* row = walk.v_tile(first + key) + d / layout.chunk * layout.tile * layout.chunk * E::kBytes;
-        const int vector = d % layout.chunk / V::kLanes;
-        for (int i = 0; i < std::min(layout.tile, keys - key); ++i, row += layout.chunk * E::kBytes) {
-          V::store(s.v + (key + i) * kStep, E::template v<V>(row, vector));
-          V::store(s.v + (key + i) * kStep + V::kLanes, E::template v<V>(row, vector + 1));
-        }
-      }
-      tile_rows<V>(rows, s.scores, kPartition, s.v, kStep, s.part + d, part_stride,
-                   [&](int last) { return keys_of(last, first); });
+    for (int d = 0; d < v_dim; d += 2 * V::kLanes) {
+      in_tiles(first, [&](int row, int height, int seen) {
+        if (seen == 0) return;
+        weigh_rows_of<V, E, V::kTileRows>(height, walk, first, seen, d, s.scores + row * kPartition,
+                                          s.part + row * part_stride, part_stride);
+      });
     }
     for (int r = 0; r < rows; ++r) {
       if (keys_of(r, first) == 0) continue;

@@ -55,8 +55,7 @@ struct KeyWalk {
 struct TileScratch {
   float* q;        ///< [rows][head_dim]
   float* scores;   ///< [rows][kPartition]
-  float* k;        ///< [k_dim][32]: keys of two vectors, expanded
-  float* v;        ///< [kPartition][32]: two vectors of dimensions, expanded
+  std::byte* k;    ///< [k_dim][32]: narrow tiles of keys side by side
   float* part;     ///< [rows][partial_floats]: this partition's results
   float* running;  ///< [rows][partial_floats]: all partitions' so far
 
@@ -65,17 +64,17 @@ struct TileScratch {
     const size_t r = static_cast<size_t>(rows), partial = static_cast<size_t>(partial_floats(layout));
     TileScratch s{};
     s.scores = base;
-    s.k = s.scores + r * kPartition;
-    s.v = s.k + static_cast<size_t>(layout.k_dim) * 32;
-    s.part = s.v + static_cast<size_t>(kPartition) * 32;
+    float* const keys = s.scores + r * kPartition;
+    s.k = reinterpret_cast<std::byte*>(keys);
+    s.part = keys + static_cast<size_t>(layout.k_dim) * 32;
     s.running = s.part + r * partial;
     s.q = s.running + r * partial;
     return s;
   }
   static size_t bytes(const KvLayout& layout, int rows) {
     const size_t r = static_cast<size_t>(rows);
-    return sizeof(float) * (r * (kPartition + 2 * partial_floats(layout) + layout.head_dim) +
-                            static_cast<size_t>(layout.k_dim + kPartition) * 32);
+    return sizeof(float) * (r * static_cast<size_t>(kPartition + 2 * partial_floats(layout) + layout.head_dim) +
+                            static_cast<size_t>(layout.k_dim) * 32);
   }
 };
 

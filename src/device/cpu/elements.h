@@ -11,6 +11,7 @@ namespace gristmill::device::cpu {
 // of the V cache (device/cpu/kv_layout.h).
 struct F32Elements {
   static constexpr int kBytes = 4;
+  static constexpr int kRowsPerPair = 2;  ///< of the tile in memory, for two of k
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     return V::load(reinterpret_cast<const float*>(tile) + (2 * pair + kParity) * width + lane);
@@ -22,6 +23,7 @@ struct F32Elements {
 };
 struct F16Elements {
   static constexpr int kBytes = 2;
+  static constexpr int kRowsPerPair = 2;  ///< of the tile in memory, for two of k
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     return V::f16(reinterpret_cast<const uint16_t*>(tile) + (2 * pair + kParity) * width + lane);
@@ -33,6 +35,7 @@ struct F16Elements {
 };
 struct Bf16Elements {
   static constexpr int kBytes = 2;
+  static constexpr int kRowsPerPair = 1;  ///< of the tile in memory, for two of k
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     const auto* const words = reinterpret_cast<const uint32_t*>(tile) + pair * width + lane;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 
 #include "device/cpu/packed_weight.h"
 
@@ -16,6 +17,9 @@ struct PanelAhead {
   PanelAhead(const PackedWeight& w, const std::byte* panel, int walk_count, int walk)
       : data(panel + (walk_count == 1 ? kShortly : w.panel_stride)), walks(walk_count), until_next(walk) {}
 
+  /// Nothing is prefetched: what is read is in the cache already, or the machine's prefetchers see it coming.
+  static PanelAhead none() { return PanelAhead(); }
+
   /// Once per group: whether this walk prefetches this group.
   bool next() {
     if (until_next-- > 0) return false;
@@ -26,6 +30,7 @@ struct PanelAhead {
   static int rows_of(int rows_left, int walks_left) { return (rows_left + walks_left - 1) / walks_left; }
 
  private:
+  PanelAhead() : data(nullptr), walks(0), until_next(std::numeric_limits<int>::max()) {}
   static constexpr size_t kShortly = 4096;
 };
 
