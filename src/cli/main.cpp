@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cli/chat.h"
 #include "cli/default_model.h"
+#include "cli/eval.h"
 #include "cli/serve.h"
 #include "client/engine_process.h"
 #include "config/environment.h"
@@ -20,6 +21,7 @@ constexpr const char* usage =
     "\n"
     "  serve [MODEL]   serve a model over the OpenAI HTTP API (gristmill serve --help)\n"
     "  chat            talk to a running server, or to a model file (gristmill chat --help)\n"
+    "  eval            measure a model: perplexity of a text (gristmill eval perplexity --help)\n"
     "  fetch           get the default model if need be and print its path\n"
     "\n"
     "  --version       print the version\n"
@@ -48,6 +50,7 @@ int run(const std::vector<std::string>& words) {
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (command == "serve") return gristmill::cli::serve(rest);
   if (command == "chat") return gristmill::cli::chat(rest);
+  if (command == "eval") return gristmill::cli::eval(rest);
   if (command == "engine") return engine(rest);
   if (command == "fetch") {
     std::puts(gristmill::cli::obtain_default_model().c_str());
