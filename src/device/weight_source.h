@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,10 @@ enum class ComputeClass : uint8_t {
   bf16,
   i4_group,  ///< codes 0..15; w = scale_g * (code - zero) + min_g
   i8_group,  ///< codes -128..127; w = scale_g * code + min_g
+  // The arithmetic of msmodelslim's W8A8 and W4A8 (docs/architecture.md, "Numbers"): float32 scales, activations
+  // quantized to int8 per token, or with numbers known beforehand (StaticInput).
+  i8_channel,  ///< codes -128..127; w = scale * code, one scale for a row, or for a group of its columns
+  i4_channel,  ///< codes -8..7, likewise
 };
 
 constexpr const char* name_of(ComputeClass cls) {
@@ -28,23 +33,56 @@ constexpr const char* name_of(ComputeClass cls) {
       return "i4_group";
     case ComputeClass::i8_group:
       return "i8_group";
+    case ComputeClass::i8_channel:
+      return "i8_channel";
+    case ComputeClass::i4_channel:
+      return "i4_channel";
   }
   return "?";
 }
 
+/// Whether codes with a scale per row or group of float32 stand for the numbers.
+constexpr bool is_channel_class(ComputeClass cls) {
+  return cls == ComputeClass::i8_channel || cls == ComputeClass::i4_channel;
+}
+
+/// Activations x are quantized as clamp(round(x / scale + offset), -128, 127), ties to even.
+struct StaticInput {
+  float scale = 1;
+  float offset = 0;  ///< whole, -128..127
+  bool operator==(const StaticInput&) const = default;
+};
+
 struct Encoding {
   ComputeClass cls = ComputeClass::f32;
-  int group = 0;         ///< columns that share a scale; 0 for the float classes
+  int group = 0;         ///< columns that share a scale; 0 for the float classes and for one scale per row
   int zero = 0;          ///< i4_group: the code that stands for 0 (8 for Q4_0, 0 for Q4_1)
   bool has_min = false;  ///< a minimum per group is added
+  std::optional<StaticInput> input{};  ///< i8_channel with one scale per row; then y = (sum + addend) * scale, where
+                                       ///< the scale has the input's in it and the addend has bias and offset
   bool operator==(const Encoding&) const = default;
 };
 
+/// Scales of a row.
+inline int64_t scales_of_row(const Encoding& encoding, int64_t columns) {
+  return encoding.group == 0 ? 1 : (columns + encoding.group - 1) / encoding.group;
+}
+
 /// Room for the codes of some rows, given by the caller of WeightSource::read_codes.
 struct CodeRows {
-  uint8_t* codes = nullptr;    ///< [rows][columns]; i8_group: the bits of an int8
-  uint16_t* scales = nullptr;  ///< [rows][columns / group], binary16
-  uint16_t* mins = nullptr;    ///< the same shape; only when has_min
+  uint8_t* codes = nullptr;         ///< [rows][columns]; i8_group and the channel classes: the bits of an int8
+  uint16_t* scales = nullptr;       ///< [rows][columns / group], binary16; of the group classes
+  uint16_t* mins = nullptr;         ///< the same shape; only when has_min
+  float* channel_scales = nullptr;  ///< [rows][scales_of_row()]; of the channel classes
+  int32_t* addends = nullptr;       ///< [rows]; only with a static input
+
+  /// The same room from another row on.
+  CodeRows from(int64_t row, int64_t columns, const Encoding& encoding) const {
+    const auto at = [](auto* base, int64_t offset) { return base == nullptr ? nullptr : base + offset; };
+    const int64_t count = scales_of_row(encoding, columns);
+    return {at(codes, row * columns), at(scales, row * count), at(mins, row * count), at(channel_scales, row * count),
+            at(addends, row)};
+  }
 };
 
 /// A weight matrix on its way into a back end: rows (outputs) x columns (inputs), read by rows. A vector (norm weight,
@@ -65,7 +103,7 @@ class WeightSource {
   virtual void read_f32(int64_t first, int64_t count, float* out) const = 0;
   /// The 16-bit patterns of f16 and bf16 weights, [count][columns]; only for those classes.
   virtual void read_16(int64_t first, int64_t count, uint16_t* out) const = 0;
-  /// Codes, scales and minima; only for i4_group and i8_group.
+  /// Codes and what belongs to them; not for the float classes.
   virtual void read_codes(int64_t first, int64_t count, const CodeRows& out) const = 0;
   /// Says that the rows will not be read again, so that file pages may be dropped.
   virtual void release() const {}

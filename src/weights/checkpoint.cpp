@@ -62,11 +62,7 @@ class PermutedRows final : public WeightSource {
     for (int64_t i = 0; i < count; ++i) base_->read_16(order_[first + i], 1, out + i * columns());
   }
   void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
-    const int64_t groups = columns() / encoding().group;
-    for (int64_t i = 0; i < count; ++i)
-      base_->read_codes(
-          order_[first + i], 1,
-          {out.codes + i * columns(), out.scales + i * groups, out.mins == nullptr ? nullptr : out.mins + i * groups});
+    for (int64_t i = 0; i < count; ++i) base_->read_codes(order_[first + i], 1, out.from(i, columns(), encoding()));
   }
   void release() const override { base_->release(); }
 

@@ -16,13 +16,6 @@ using device::ComputeClass;
 using device::Encoding;
 using device::WeightSource;
 
-/// The place of row `row` in the room for some rows.
-CodeRows row_of(const CodeRows& room, int64_t row, const WeightSource& source) {
-  const int64_t groups = source.columns() / source.encoding().group;
-  return {room.codes + row * source.columns(), room.scales + row * groups,
-          room.mins == nullptr ? nullptr : room.mins + row * groups};
-}
-
 class SelectedRows final : public WeightSource {
  public:
   SelectedRows(std::string name, std::shared_ptr<const WeightSource> base, std::vector<int32_t> rows)
@@ -38,7 +31,7 @@ class SelectedRows final : public WeightSource {
     for (int64_t i = 0; i < count; ++i) base_->read_16(at(first + i), 1, out + i * columns());
   }
   void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
-    for (int64_t i = 0; i < count; ++i) base_->read_codes(at(first + i), 1, row_of(out, i, *this));
+    for (int64_t i = 0; i < count; ++i) base_->read_codes(at(first + i), 1, out.from(i, columns(), encoding()));
   }
   void release() const override { base_->release(); }
 
@@ -69,7 +62,7 @@ class ConcatenatedRows final : public WeightSource {
   }
   void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
     over_parts(first, count, [&](const WeightSource& part, int64_t from, int64_t rows, int64_t done) {
-      part.read_codes(from, rows, row_of(out, done, *this));
+      part.read_codes(from, rows, out.from(done, columns(), encoding()));
     });
   }
   void release() const override {

@@ -89,9 +89,8 @@ struct Avx2Lanes {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
 
-  static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
-    const __m256 factor = _mm256_set1_ps(inverse);
-    const auto part = [&](int i) { return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), factor)); };
+  static int32_t round_32(const Avx2Lanes* values, int8_t* codes) {
+    const auto part = [&](int i) { return _mm256_cvtps_epi32(values[i].v); };
     const __m256i low = _mm256_packs_epi32(part(0), part(1)), high = _mm256_packs_epi32(part(2), part(3));
     // The packs work within 128-bit halves: their dwords come out in the order 0 2 4 6 1 3 5 7.
     const __m256i packed =

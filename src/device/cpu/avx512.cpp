@@ -21,6 +21,7 @@ GRISTMILL_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f
 
 #include "device/cpu/attention_kernels.h"
 #include "device/cpu/avx2_lanes.h"
+#include "device/cpu/avx512_channel_linear.h"
 #include "device/cpu/avx512_coded_linear.h"
 #include "device/cpu/avx512_lanes.h"
 #include "device/cpu/float_linear.h"
@@ -34,10 +35,13 @@ const Kernels& avx512_kernels() {
       .name = "avx512",
       .coded_panel = kPanel512,
       .biased_i8 = true,
+      .complements_i8 = false,
       .v_chunk = 64,
       .coded_linear = avx512_coded_linear,
+      .channel_linear = avx512_channel_linear,
       .float_linear = float_linear<V>,
       .quantize = quantize_row<V>,
+      .quantize_token = quantize_token_row<V>,
       .rms_norm = rms_norm_row<V>,
       .add = add_row<V>,
       .silu_mul = silu_mul_row<V>,

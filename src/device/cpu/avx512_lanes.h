@@ -77,10 +77,8 @@ struct Avx512Lanes {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(words));
   }
 
-  static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
-    const __m512 factor = _mm512_set1_ps(inverse);
-    const __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), factor));
-    const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16), factor));
+  static int32_t round_32(const Avx512Lanes* values, int8_t* codes) {
+    const __m512i low = _mm512_cvtps_epi32(values[0].v), high = _mm512_cvtps_epi32(values[1].v);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtsepi32_epi8(low));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + 16), _mm512_cvtsepi32_epi8(high));
     return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));

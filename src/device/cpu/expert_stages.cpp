@@ -30,6 +30,7 @@ struct Segment {
     return all;
   }
   LinearInput input(LinearInput all) const {
+    for (TokenRows& tokens : all.tokens) tokens = tokens.from(first);
     all.floats.offset += static_cast<size_t>(first) * static_cast<size_t>(all.floats.stride) * sizeof(float);
     all.codes = codes(all.codes);
     return all;
@@ -80,7 +81,13 @@ void DispatchStage::run(const Frame& frame, uint32_t item, uint32_t) const {
     for (int r = 0; r < buffers_.top_k; ++r) {
       const int pair = t * buffers_.top_k + r, place = buffers_.place_of(frame)[pair];
       const float* const row = in_.row(frame, t);
-      if (!buffers_.coded_in) {
+      if (buffers_.gate_up->channel()) {
+        const Segment segment(frame, buffers_, buffers_.chosen_of(frame)[pair]);
+        tokens_.front().copy(frame, frame.tokens, t, buffers_.in.tokens.front().from(segment.first), segment.rows,
+                             place - segment.first);
+        continue;
+      }
+      if (!buffers_.gate_up->coded()) {
         std::memcpy(buffers_.in.floats.row(frame, place), row, sizeof(float) * static_cast<size_t>(in_.width));
         continue;
       }
@@ -113,10 +120,23 @@ void ExpertGateStage::run(const Frame& frame, uint32_t item, uint32_t member) co
     for (int r = 0; r < CodedRows::block_rows(segment.rows, block); ++r) {
       const int row = block * kRowBlock + r;
       float* const out =
-          buffers_.coded_inner ? gate.row(r) : buffers_.inner.floats.row(frame, segment.first + row) + column;
+          buffers_.down->coded() ? gate.row(r) : buffers_.inner.floats.row(frame, segment.first + row) + column;
       frame.kernels->silu_mul(gate.row(r), up.row(r), columns, out);
-      if (buffers_.coded_inner) codes.quantize(frame, segment.rows, row, out, chunk, 1);
+      if (buffers_.down->coded()) codes.quantize(frame, segment.rows, row, out, chunk, 1);
     }
+  }
+}
+
+void ExpertQuantizeStage::run(const Frame& frame, uint32_t item, uint32_t) const {
+  const RowRange range = row_range(frame, frame.tokens * buffers_.top_k, item);
+  const int32_t* const first = buffers_.first_of(frame);
+  int expert = static_cast<int>(std::upper_bound(first, first + buffers_.experts + 1, range.first) - first) - 1;
+  for (int place = range.first; place < range.end; ++place) {
+    while (first[expert + 1] <= place) ++expert;
+    const Segment segment(frame, buffers_, expert);
+    buffers_.inner.tokens.front()
+        .from(segment.first)
+        .quantize(frame, segment.rows, place - segment.first, buffers_.inner.floats.row(frame, place));
   }
 }
 

@@ -10,7 +10,8 @@ namespace gristmill::device::cpu {
 /// Buffers of a mixture, reused by all layers of its shape. A place is a row of (token, rank) pairs sorted by expert.
 struct ExpertBuffers {
   int experts = 0, top_k = 0, hidden = 0, width = 0;
-  bool coded_in = false, coded_inner = false;  ///< which form gate_up and down read
+  const PackedWeight* gate_up = nullptr;  ///< what decides the form of `in` ...
+  const PackedWeight* down = nullptr;     ///< ... and of `inner`
 
   Rows scores;         ///< [tokens][experts]
   size_t chosen = 0;   ///< int32 [tokens][top_k]
@@ -52,15 +53,17 @@ class PlaceStage final : public Stage {
   ExpertBuffers buffers_;
 };
 
-/// Copies (or quantizes) each token's row to its places.
+/// Copies (or quantizes) each token's row to its places. `tokens` are rows that are quantized already.
 class DispatchStage final : public Stage {
  public:
-  DispatchStage(Rows in, const ExpertBuffers& buffers) : in_(in), buffers_(buffers) {}
+  DispatchStage(Rows in, std::vector<TokenRows> tokens, const ExpertBuffers& buffers)
+      : in_(in), tokens_(std::move(tokens)), buffers_(buffers) {}
   uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
   void run(const Frame& frame, uint32_t item, uint32_t member) const override;
 
  private:
   Rows in_;
+  std::vector<TokenRows> tokens_;
   ExpertBuffers buffers_;
 };
 
@@ -76,6 +79,17 @@ class ExpertGateStage final : public Stage {
   const PackedWeight& gate_up_;
   ExpertBuffers buffers_;
   int chunks_;
+};
+
+/// Quantizes each row of silu(gate) * up as a whole; an item goes over places.
+class ExpertQuantizeStage final : public Stage {
+ public:
+  explicit ExpertQuantizeStage(const ExpertBuffers& buffers) : buffers_(buffers) {}
+  uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens * buffers_.top_k); }
+  void run(const Frame& frame, uint32_t item, uint32_t member) const override;
+
+ private:
+  ExpertBuffers buffers_;
 };
 
 /// The experts' last matrix, to results by place.

@@ -31,6 +31,21 @@ struct QuantizedBlock {
   int rows = 0;
 };
 
+/// What a row of activations quantized as a whole has beside its codes.
+struct TokenScale {
+  float scale;  ///< x = scale * code; 1 for static inputs, whose scale is in the weights'
+  int32_t sum;  ///< of the codes
+};
+
+/// Up to kRowBlock rows of activations, each quantized to int8 as a whole: codes [blocks of 32 inputs][rows][32], zeros
+/// behind the last input, sums of each block's codes [blocks][rows].
+struct TokenBlock {
+  const int8_t* codes = nullptr;
+  const int32_t* sums = nullptr;
+  const TokenScale* scales = nullptr;
+  int rows = 0;
+};
+
 /// Queries of one sequence against its cache. Query i stands at position first_position + i; row (i, h) of the
 /// `group` heads that share the K/V head lies at q + i * q_stride + h * head_dim, already rotated and multiplied by
 /// the softmax scale times log2(e).
@@ -45,14 +60,21 @@ struct AttentionQuery {
 struct Kernels {
   const char* name;
   int coded_panel;  ///< columns of a packed panel of the coded classes
-  bool biased_i8;   ///< i8_group codes are packed with 128 added
-  int v_chunk;      ///< dimensions of V summed at once (KvLayout)
+  bool biased_i8;   ///< 8-bit codes are packed with 128 added
+  /// Products of negative i8_channel codes are formed as |w| * ~x, since -x = ~x + 1: the sum of |w| is in the addends.
+  bool complements_i8;
+  int v_chunk;  ///< dimensions of V summed at once (KvLayout)
 
   /// y[r][c] for the outputs of `panels` panels from `first` on (all of them, padding too), r < x.rows:
   /// over groups g ascending, acc = fma(min_g - zero * scale_g, scaled_sum_g, acc), left out for classes with neither
   /// min nor zero; acc = fma(float(sum of code * x), scale_g * x.scale_g, acc).
   void (*coded_linear)(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
                        int64_t y_stride);
+  /// The same for the channel classes, with the integer sum of code * x over all inputs, or those of each group:
+  ///   one scale per output   y = (float(sum + addend) * scale) * x.scale
+  ///   scales per group       over groups ascending, acc = fma(float(sum_g), scale_g, acc); y = acc * x.scale
+  void (*channel_linear)(const PackedWeight& w, int64_t first, int64_t panels, const TokenBlock& x, float* y,
+                         int64_t y_stride);
   /// y[r][c] = over k ascending, acc = fma(x[r][k], w[c][k], acc), from 0.
   void (*float_linear)(const PackedWeight& w, int64_t first, int64_t panels, const float* x, int64_t x_stride, int rows,
                        float* y, int64_t y_stride);
@@ -61,6 +83,11 @@ struct Kernels {
   /// below 1e-30. Group g goes to codes + g * code_stride and scales + g * scale_stride.
   void (*quantize)(const float* x, int64_t groups, int8_t* codes, int64_t code_stride, GroupScale* scales,
                    int64_t scale_stride);
+  /// One row of n values to int8 as a whole. Dynamic (`input` null): scale = max|x| / 127, code = round(x / scale),
+  /// ties to even, within -127..127; all zero where the scale is 0. Static: code = round(x / scale + offset) within
+  /// -128..127. Block b of 32 goes to codes + b * code_stride, its sum to sums + b * sum_stride.
+  void (*quantize_token)(const float* x, int64_t n, const StaticInput* input, int8_t* codes, int64_t code_stride,
+                         int32_t* sums, int64_t sum_stride, TokenScale* scale);
   /// out = (x * 1 / sqrt(sum / n + eps)) * w; the sum of squares over 32 virtual lanes (lane i mod 32, ascending, FMA)
   /// and a tree of halves.
   void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* out);
@@ -89,6 +116,10 @@ struct Kernels {
   void (*attend_tile)(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch,
                       float* out, int64_t out_stride);
 };
+
+/// Kernels::channel_linear in plain C++, for any group and any set's packing.
+void portable_channel_linear(const PackedWeight& w, int64_t first, int64_t panels, const TokenBlock& x, float* y,
+                             int64_t y_stride);
 
 const Kernels& portable_kernels();
 #if defined(__x86_64__)

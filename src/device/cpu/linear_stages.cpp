@@ -19,7 +19,9 @@ int row_blocks(int rows) {
 
 void multiply(const Frame& frame, const PackedWeight& weight, const LinearInput& in, int rows, int block, int64_t first,
               int64_t panels, float* y, int64_t y_stride) {
-  if (weight.coded()) {
+  if (weight.channel()) {
+    frame.kernels->channel_linear(weight, first, panels, in.tokens_for(weight).block(frame, rows, block), y, y_stride);
+  } else if (weight.coded()) {
     frame.kernels->coded_linear(weight, first, panels, in.codes.block(frame, rows, block), y, y_stride);
   } else {
     frame.kernels->float_linear(weight, first, panels, in.floats.row(frame, block * kRowBlock), in.floats.stride,

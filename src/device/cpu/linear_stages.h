@@ -12,6 +12,13 @@ namespace gristmill::device::cpu {
 struct LinearInput {
   Rows floats;
   CodedRows codes;
+  std::vector<TokenRows> tokens;  ///< one for each way of quantizing a row as a whole
+
+  const TokenRows& tokens_for(const PackedWeight& weight) const {
+    for (const TokenRows& rows : tokens)
+      if (rows.input == weight.input) return rows;
+    return tokens.front();
+  }
 };
 
 /// y[rows of block][outputs of `panels` panels from `first`].

@@ -145,6 +145,29 @@ class Lowering {
     coded.scales = result_.scratch.add(padded_rows * static_cast<size_t>(coded.groups) * sizeof(GroupScale));
     return coded;
   }
+  TokenRows token_rows(int width, int rows, const std::optional<StaticInput>& input) {
+    TokenRows made;
+    made.width = width;
+    made.input = input;
+    const auto blocks = static_cast<size_t>(rows) * static_cast<size_t>(made.blocks());
+    made.codes = result_.scratch.add(blocks * kGroup);
+    made.sums = result_.scratch.add(blocks * sizeof(int32_t));
+    made.scales = result_.scratch.add(static_cast<size_t>(rows) * sizeof(TokenScale));
+    return made;
+  }
+  /// Rows quantized as a whole in each way that one of the weights asks for; buffers serve all layers.
+  std::vector<TokenRows> shared_tokens(int width, const std::vector<const PackedWeight*>& weights) {
+    std::vector<TokenRows> all;
+    for (const PackedWeight* const weight : weights) {
+      const auto same = [&](const TokenRows& rows) { return rows.input == weight->input; };
+      if (!weight->channel() || std::any_of(all.begin(), all.end(), same)) continue;
+      auto& pool = prepared_tokens_[width];
+      if (pool.size() == all.size()) pool.push_back(token_rows(width, limits_.tokens, std::nullopt));
+      all.push_back(pool[all.size()]);
+      all.back().input = weight->input;
+    }
+    return all;
+  }
   /// Quantized rows that live from one stage to the next; one buffer per width and purpose serves all layers.
   CodedRows shared_codes(std::map<int, CodedRows>& pool, int width) {
     auto [it, fresh] = pool.try_emplace(width);
@@ -174,12 +197,12 @@ class Lowering {
   void lower(const LinearOp& op) {
     if (op.activation == Activation::silu_mul) weights_.interleave(op.linears[0].weight, op.linears[1].weight);
     std::vector<Matrix> matrices;
-    bool any_coded = false, any_float = false;
+    std::vector<const PackedWeight*> read;
     for (const Linear& linear : op.linears) {
       Matrix matrix;
       matrix.weight = &weights_.matrix(linear.weight);
       if (linear.bias) matrix.bias = &weights_.vector(*linear.bias);
-      (matrix.weight->coded() ? any_coded : any_float) = true;
+      read.push_back(matrix.weight);
       matrices.push_back(matrix);
     }
     LinearInput in;
@@ -188,7 +211,7 @@ class Lowering {
       in.codes = *ready_codes_;
       ready_codes_.reset();
     } else {
-      in = prepare(begin_preparation(op.in), op.norm, width, any_coded, any_float);
+      in = prepare(begin_preparation(op.in), op.norm, width, read);
     }
     if (op.activation == Activation::silu_mul) {
       lower_gated(op, in, matrices);
@@ -200,8 +223,13 @@ class Lowering {
     normed_.reset();
   }
 
-  LinearInput prepare(Preparation p, const std::optional<Norm>& norm, int width, bool any_coded, bool any_float) {
+  /// The rows in every form that one of the weights reads.
+  LinearInput prepare(Preparation p, const std::optional<Norm>& norm, int width,
+                      const std::vector<const PackedWeight*>& read) {
     LinearInput in;
+    const auto any = [&](auto is) { return std::any_of(read.begin(), read.end(), is); };
+    const bool any_coded = any([](const PackedWeight* weight) { return weight->coded(); });
+    const bool any_float = any([](const PackedWeight* weight) { return !weight->coded() && !weight->channel(); });
     if (norm) {
       p.norm_weight = &weights_.vector(norm->weight);
       p.norm_eps = norm->eps;
@@ -212,7 +240,8 @@ class Lowering {
       p.floats = in.floats = *normed_;
     }
     if (any_coded) p.codes = in.codes = shared_codes(prepared_codes_, width);
-    if (p.merge != nullptr || p.addend || p.floats || p.codes) add<PrepareStage>(p);
+    p.tokens = in.tokens = shared_tokens(width, read);
+    if (p.merge != nullptr || p.addend || p.floats || p.codes || !p.tokens.empty()) add<PrepareStage>(p);
     return in;
   }
 
@@ -285,22 +314,30 @@ class Lowering {
     const PackedWeight& router = weights_.matrix(moe.router);
     const PackedWeight& gate_up = weights_.matrix(moe.gate_up);
     const PackedWeight& down = weights_.matrix(moe.down);
-    const ExpertBuffers& buffers = expert_buffers(moe, program_.width(op.in), gate_up.coded(), down.coded());
-    const LinearInput in =
-        prepare(begin_preparation(op.in), std::nullopt, program_.width(op.in), router.coded(), false);
+    const ExpertBuffers& buffers = expert_buffers(moe, program_.width(op.in), gate_up, down);
+    std::vector<const PackedWeight*> read{&router};
+    if (gate_up.channel()) read.push_back(&gate_up);  // a token is quantized once, for all its experts
+    const LinearInput in = prepare(begin_preparation(op.in), std::nullopt, program_.width(op.in), read);
     add<LinearStage>(in, std::vector<Matrix>{{&router, nullptr, buffers.scores}});
     add<RouteStage>(moe, moe.select_bias ? &weights_.vector(*moe.select_bias) : nullptr, buffers);
     add<PlaceStage>(buffers);
-    add<DispatchStage>(rows(op.in), buffers);
+    std::vector<TokenRows> tokens;
+    if (gate_up.channel()) tokens.push_back(in.tokens_for(gate_up));
+    add<DispatchStage>(rows(op.in), tokens, buffers);
     add<ExpertGateStage>(gate_up, buffers);
+    if (down.channel()) add<ExpertQuantizeStage>(buffers);
     add<ExpertDownStage>(down, buffers);
     add<CombineStage>(buffers, define(op.out));
   }
 
-  const ExpertBuffers& expert_buffers(const Moe& moe, int hidden, bool coded_in, bool coded_inner) {
+  const ExpertBuffers& expert_buffers(const Moe& moe, int hidden, const PackedWeight& gate_up,
+                                      const PackedWeight& down) {
+    const auto alike = [](const PackedWeight& a, const PackedWeight& b) {
+      return a.coded() == b.coded() && a.channel() == b.channel() && a.input == b.input;
+    };
     for (const ExpertBuffers& known : expert_buffers_)
       if (known.experts == moe.experts && known.top_k == moe.top_k && known.hidden == hidden &&
-          known.width == moe.width && known.coded_in == coded_in && known.coded_inner == coded_inner)
+          known.width == moe.width && alike(*known.gate_up, gate_up) && alike(*known.down, down))
         return known;
     const int pairs = limits_.tokens * moe.top_k;
     const auto rows = [&](int count, int width) {
@@ -308,25 +345,23 @@ class Lowering {
       return Rows{result_.scratch.add(sizeof(float) * static_cast<size_t>(stride) * static_cast<size_t>(count)), stride,
                   width};
     };
-    const auto input = [&](int width, bool coded) {
+    const auto input = [&](int width, const PackedWeight& weight, bool is_made_of_floats) {
       LinearInput made;
-      if (coded) {
-        made.codes = coded_rows(width, pairs);
-      } else {
-        made.floats = rows(pairs, width);
-      }
+      if (weight.coded()) made.codes = coded_rows(width, pairs);
+      if (weight.channel()) made.tokens.push_back(token_rows(width, pairs, weight.input));
+      if (!weight.coded() && (!weight.channel() || is_made_of_floats)) made.floats = rows(pairs, width);
       return made;
     };
     ExpertBuffers b;
     b.experts = moe.experts, b.top_k = moe.top_k, b.hidden = hidden, b.width = moe.width;
-    b.coded_in = coded_in, b.coded_inner = coded_inner;
+    b.gate_up = &gate_up, b.down = &down;
     b.scores = rows(limits_.tokens, moe.experts);
     b.chosen = result_.scratch.add(sizeof(int32_t) * static_cast<size_t>(pairs));
     b.weights = result_.scratch.add(sizeof(float) * static_cast<size_t>(pairs));
     b.first = result_.scratch.add(sizeof(int32_t) * (static_cast<size_t>(moe.experts) + 1));
     b.place = result_.scratch.add(sizeof(int32_t) * static_cast<size_t>(pairs));
-    b.in = input(hidden, coded_in);
-    b.inner = input(moe.width, coded_inner);
+    b.in = input(hidden, gate_up, false);
+    b.inner = input(moe.width, down, true);
     b.results = rows(pairs, hidden);
     expert_buffers_.push_back(b);
     return expert_buffers_.back();
@@ -364,7 +399,10 @@ class Lowering {
     p.norm_eps = op.norm.eps;
     p.logit_rows = true;
     LinearInput in;
-    if (vocabulary.coded()) {
+    if (vocabulary.channel()) {
+      in.tokens.push_back(token_rows(width, limits_.rows, vocabulary.input));
+      p.tokens = in.tokens;
+    } else if (vocabulary.coded()) {
       p.codes = in.codes = coded_rows(width, limits_.rows);
     } else {
       const int64_t stride = padded(width);
@@ -423,6 +461,7 @@ class Lowering {
   std::optional<CodedRows> ready_codes_;
   std::optional<Rows> normed_;
   std::map<int, CodedRows> prepared_codes_, gated_codes_;
+  std::map<int, std::vector<TokenRows>> prepared_tokens_;
   std::map<size_t, size_t> partials_;
   std::deque<ExpertBuffers> expert_buffers_;
   std::vector<const RotaryStage*> rotaries_;

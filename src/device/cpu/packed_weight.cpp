@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/error.h"
 #include "base/half.h"
 #include "device/cpu/kernels.h"
 
@@ -20,7 +21,7 @@ uint16_t* block_scales(std::byte* block, const PackedWeight& form) {
 
 void pack_codes(const PackedWeight& form, const uint8_t* codes, int column, std::byte* block) {
   auto* bytes = reinterpret_cast<uint8_t*>(block);
-  if (form.cls == ComputeClass::i8_group) {
+  if (form.cls == ComputeClass::i8_group || form.cls == ComputeClass::i8_channel) {
     const uint8_t flip = form.biased ? 0x80 : 0;
     for (int k = 0; k < kGroup; ++k) bytes[(k / 4 * form.panel + column) * 4 + k % 4] = codes[k] ^ flip;
     return;
@@ -51,6 +52,39 @@ void pack_coded(const WeightSource& source, const PackedWeight& form, int64_t fi
   }
 }
 
+void pack_channel(const WeightSource& source, const PackedWeight& form, int64_t first_row, int64_t rows,
+                  std::byte* to) {
+  const int64_t groups = form.scale_groups();
+  const bool nibbles = form.cls == ComputeClass::i4_channel;
+  std::vector<uint8_t> codes(static_cast<size_t>(rows * form.inputs));
+  std::vector<float> scales(static_cast<size_t>(rows * groups));
+  std::vector<int32_t> addends(static_cast<size_t>(rows));
+  source.read_codes(first_row, rows,
+                    {codes.data(), nullptr, nullptr, scales.data(), form.input ? addends.data() : nullptr});
+  for (int64_t row = 0; row < rows; ++row) {
+    std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_stride;
+    const int column = static_cast<int>(row % form.panel);
+    const uint8_t* const from = codes.data() + row * form.inputs;
+    int32_t addend = addends[static_cast<size_t>(row)];
+    for (int64_t block = 0; block < form.blocks(); ++block) {
+      uint8_t padded[kGroup] = {};
+      std::copy_n(from + block * kGroup, std::min<int64_t>(kGroup, form.inputs - block * kGroup), padded);
+      for (uint8_t& code : padded) {
+        if (nibbles) {
+          code = static_cast<uint8_t>(code + 8) & 0x0f;
+        } else if (form.complements) {
+          addend += std::max(0, -static_cast<int8_t>(code));
+        }
+      }
+      pack_codes(form, padded, column, panel + static_cast<size_t>(block) * form.block_bytes);
+    }
+    auto* const table = const_cast<float*>(form.scales(panel));
+    for (int64_t group = 0; group < groups; ++group)
+      table[group * form.panel + column] = scales[static_cast<size_t>(row * groups + group)];
+    if (form.group == 0) const_cast<int32_t*>(form.addends(panel))[column] = addend;
+  }
+}
+
 template <class Element>
 void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, bool pairs, std::byte* to) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -70,6 +104,8 @@ PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, boo
   PackedWeight form;
   form.outputs = source.rows();
   form.inputs = source.columns();
+  if (exact && encoding.input)
+    throw Error(cat(source.name(), ": statically quantized, but float32 weights are asked for; read it exactly"));
   const bool coded = encoding.cls == ComputeClass::i4_group || encoding.cls == ComputeClass::i8_group;
   if (exact || (coded && (encoding.group != kGroup || form.inputs % kGroup != 0))) {
     form.cls = ComputeClass::f32;
@@ -86,6 +122,18 @@ PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, boo
     form.panel_stride = form.panel_bytes = static_cast<size_t>(form.inputs / kGroup) * form.block_bytes;
     return form;
   }
+  if (form.channel()) {
+    form.group = encoding.group;
+    form.input = encoding.input;
+    form.panel = kernels.coded_panel;
+    form.biased = form.cls == ComputeClass::i8_channel && kernels.biased_i8;
+    form.complements = form.cls == ComputeClass::i8_channel && kernels.complements_i8 && form.group == 0;
+    form.block_bytes = static_cast<size_t>(form.panel) * (form.cls == ComputeClass::i4_channel ? kGroup / 2 : kGroup);
+    const auto words = static_cast<size_t>(form.scale_groups() + (form.group == 0 ? 1 : 0));
+    form.panel_stride = form.panel_bytes =
+        static_cast<size_t>(form.blocks()) * form.block_bytes + words * static_cast<size_t>(form.panel) * 4;
+    return form;
+  }
   const size_t element = form.cls == ComputeClass::f32 ? 4 : 2;
   const int64_t inputs = form.cls == ComputeClass::bf16 ? (form.inputs + 1) / 2 * 2 : form.inputs;
   form.panel_stride = form.panel_bytes = static_cast<size_t>(inputs) * kFloatPanel * element;
@@ -99,6 +147,8 @@ void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t f
   for (int64_t i = 0; i < count; ++i) std::memset(to + static_cast<size_t>(i) * form.panel_stride, 0, form.panel_bytes);
   if (form.coded()) {
     pack_coded(source, form, first_row, rows, to);
+  } else if (form.channel()) {
+    pack_channel(source, form, first_row, rows, to);
   } else if (form.cls == ComputeClass::f32) {
     std::vector<float> values(static_cast<size_t>(rows * form.inputs));
     source.read_f32(first_row, rows, values.data());
@@ -113,6 +163,13 @@ void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t f
 void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
   const std::byte* const panel = weight.panel_data(row / weight.panel);
   const int column = static_cast<int>(row % weight.panel);
+  if (weight.channel()) {
+    const float divisor = weight.input ? weight.input->scale : 1.0f;
+    for (int64_t k = 0; k < weight.inputs; ++k)
+      out[k] = weight.scales(panel)[(weight.group == 0 ? 0 : k / weight.group) * weight.panel + column] / divisor *
+               static_cast<float>(channel_code(weight, panel, column, k));
+    return;
+  }
   if (!weight.coded()) {
     for (int64_t k = 0; k < weight.inputs; ++k) {
       const int64_t plain = k * weight.panel + column;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "base/half.h"
 #include "device/cpu/attention_kernels.h"
@@ -54,16 +55,55 @@ void coded_linear(const PackedWeight& w, int64_t first, int64_t panels, const Qu
 
 }  // namespace
 
+void portable_channel_linear(const PackedWeight& w, int64_t first, int64_t panels, const TokenBlock& x, float* y,
+                             int64_t y_stride) {
+  const int64_t group = w.group == 0 ? w.inputs : w.group;
+  std::vector<int8_t> codes(static_cast<size_t>(w.inputs));
+  for (int64_t i = 0; i < panels; ++i, y += w.panel) {
+    const std::byte* const panel = w.panel_data(first + i);
+    const float* const scales = w.scales(panel);
+    for (int column = 0; column < w.panel; ++column) {
+      int32_t negative = 0;  // what the addends have too much for sets that complement
+      for (int64_t k = 0; k < w.inputs; ++k) {
+        const int code = channel_code(w, panel, column, k);
+        codes[static_cast<size_t>(k)] = static_cast<int8_t>(code);
+        if (w.complements) negative += std::max(0, -code);
+      }
+      for (int r = 0; r < x.rows; ++r) {
+        const int8_t* const row = x.codes + r * kGroup;
+        float acc = 0;
+        for (int64_t begin = 0; begin < w.inputs; begin += group) {
+          int32_t sum = 0;
+          for (int64_t k = begin, end = std::min(begin + group, w.inputs); k < end;) {
+            const int8_t* const block = row + k / kGroup * kGroup * x.rows - k / kGroup * kGroup;
+            for (const int64_t stop = std::min(end, (k / kGroup + 1) * kGroup); k < stop; ++k)
+              sum += codes[static_cast<size_t>(k)] * block[k];
+          }
+          if (w.group == 0) {
+            acc = static_cast<float>(sum + w.addends(panel)[column] - negative) * scales[column];
+          } else {
+            acc = std::fma(static_cast<float>(sum), scales[begin / group * w.panel + column], acc);
+          }
+        }
+        y[r * y_stride + column] = acc * x.scales[r].scale;
+      }
+    }
+  }
+}
+
 const Kernels& portable_kernels() {
   using V = PortableLanes;
   static const Kernels kernels{
       .name = "portable",
       .coded_panel = 8,
       .biased_i8 = false,
+      .complements_i8 = false,
       .v_chunk = 32,
       .coded_linear = coded_linear,
+      .channel_linear = portable_channel_linear,
       .float_linear = float_linear<V>,
       .quantize = quantize_row<V>,
+      .quantize_token = quantize_token_row<V>,
       .rms_norm = rms_norm_row<V>,
       .add = add_row<V>,
       .silu_mul = silu_mul_row<V>,

@@ -116,12 +116,13 @@ struct PortableLanes {
     for (int i = 0; i < kLanes; ++i) p[i] = f32_to_bf16(a.v[i]);
   }
 
-  /// Codes of 32 values, round(x * inverse) with ties to even, |x * inverse| < 128; returns their sum.
-  static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
+  /// Codes of 32 values, rounded with ties to even, -128 to 127; returns their sum.
+  static int32_t round_32(const PortableLanes* values, int8_t* codes) {
     int32_t sum = 0;
     for (int i = 0; i < 32; ++i) {
       // Adding 1.5 * 2^23 leaves no fraction bits: the addition does the rounding.
-      const int32_t code = std::bit_cast<int32_t>(x[i] * inverse + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f);
+      const float value = values[i / kLanes].v[i % kLanes];
+      const int32_t code = std::bit_cast<int32_t>(value + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f);
       codes[i] = static_cast<int8_t>(code);
       sum += code;
     }

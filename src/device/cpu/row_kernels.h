@@ -45,16 +45,65 @@ void quantize_row(const float* x, int64_t groups, int8_t* codes, int64_t code_st
                   int64_t scale_stride) {
   for (int64_t group = 0; group < groups; ++group, x += kGroup, codes += code_stride, scales += scale_stride) {
     V peak = V::abs(V::load(x));
-    for (int i = V::kLanes; i < kGroup; i += V::kLanes) peak = V::max(peak, V::abs(V::load(x + i)));
+    for (int i = V::kLanes; i < kGroup; i += V::kLanes) peak = V::max(V::abs(V::load(x + i)), peak);
     const float largest = V::tree_max(peak);
     if (!(largest >= 1e-30f)) {
       for (int i = 0; i < kGroup; ++i) codes[i] = 0;
       *scales = {0.0f, 0.0f, 0};
       continue;
     }
-    const int32_t sum = V::codes_32(x, 127.0f / largest, codes);
+    V values[kGroup / V::kLanes];
+    for (int v = 0; v < kGroup / V::kLanes; ++v)
+      values[v] = V::mul(V::load(x + v * V::kLanes), V::all(127.0f / largest));
+    const int32_t sum = V::round_32(values, codes);
     const float scale = largest / 127.0f;
     *scales = {scale, scale * static_cast<float>(sum), -128 * sum};
+  }
+}
+
+template <class V>
+void quantize_token_row(const float* x, int64_t n, const StaticInput* input, int8_t* codes, int64_t code_stride,
+                        int32_t* sums, int64_t sum_stride, TokenScale* scale) {
+  constexpr int kVectors = kGroup / V::kLanes;
+  const int64_t blocks = (n + kGroup - 1) / kGroup;
+  float divisor = 0, offset = 0, lowest = -127;
+  if (input == nullptr) {
+    V peak = V::zero();
+    int64_t i = 0;
+    for (; i + V::kLanes <= n; i += V::kLanes) peak = V::max(V::abs(V::load(x + i)), peak);
+    if (const int left = lanes_left<V>(n - i); left > 0)
+      peak = V::max(V::abs(V::load_first(x + i, left)), peak);  // NaN counts for nothing
+    divisor = V::tree_max(peak) / 127.0f;
+  } else {
+    divisor = input->scale, offset = input->offset, lowest = -128;
+  }
+  *scale = {input == nullptr ? divisor : 1.0f, 0};
+  const bool zero = input == nullptr && !(divisor > 0.0f);
+  if (zero) scale->scale = 0;
+  for (int64_t block = 0; block < blocks; ++block, codes += code_stride, sums += sum_stride) {
+    if (zero) {
+      for (int i = 0; i < kGroup; ++i) codes[i] = 0;
+      *sums = 0;
+      continue;
+    }
+    const float* const from = x + block * kGroup;
+    const int64_t left = n - block * kGroup;
+    V quotients[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      const V value = left >= kGroup ? V::load(from + v * V::kLanes)
+                                     : V::load_first(from + v * V::kLanes, lanes_left<V>(left - v * V::kLanes));
+      V quotient = V::div(value, V::all(divisor));
+      if (input != nullptr) quotient = V::add(quotient, V::all(offset));
+      quotients[v] = V::min(V::max(quotient, V::all(lowest)), V::all(127.0f));
+    }
+    *sums = V::round_32(quotients, codes);
+    if (left < kGroup) {  // an offset leaves codes behind the last input
+      for (int64_t i = left; i < kGroup; ++i) {
+        *sums -= codes[i];
+        codes[i] = 0;
+      }
+    }
+    scale->sum += *sums;
   }
 }
 

@@ -32,6 +32,7 @@ void PrepareStage::run(const Frame& frame, uint32_t item, uint32_t member) const
       std::memcpy(p_.floats->row(frame, r), x, sizeof(float) * p_.in.width);
     }
     if (p_.codes) p_.codes->quantize(frame, rows(frame), r, x, 0, p_.codes->groups);
+    for (const TokenRows& tokens : p_.tokens) tokens.quantize(frame, rows(frame), r, x);
   }
 }
 

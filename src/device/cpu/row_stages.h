@@ -1,6 +1,7 @@
 #pragma once
 // Stages that go over rows: embedding, what comes before a linear, copies.
 #include <optional>
+#include <vector>
 
 #include "device/cpu/stage.h"
 
@@ -30,7 +31,8 @@ struct Preparation {
   float norm_eps = 0;
   bool logit_rows = false;         ///< only the rows that go through the head, gathered
   std::optional<Rows> floats;      ///< the result as float32
-  std::optional<CodedRows> codes;  ///< the result quantized
+  std::optional<CodedRows> codes;  ///< the result quantized per group of columns ...
+  std::vector<TokenRows> tokens;   ///< ... and as a whole
 };
 
 class PrepareStage final : public Stage {

@@ -1,6 +1,8 @@
 #pragma once
 // A compiled Program is a list of stages; a step runs each as one phase of the compute team.
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/backend.h"
@@ -68,6 +70,59 @@ struct CodedRows {
   }
   GroupScale* scales_at(const Frame& frame, int index) const {
     return reinterpret_cast<GroupScale*>(frame.scratch + scales) + static_cast<int64_t>(index) * kRowBlock * groups;
+  }
+};
+
+/// Rows of activations quantized as a whole in the scratch, in blocks of kRowBlock rows (TokenBlock).
+struct TokenRows {
+  size_t codes = 0;
+  size_t sums = 0;
+  size_t scales = 0;
+  int64_t width = 0;
+  std::optional<StaticInput> input;
+
+  int64_t blocks() const { return (width + kGroup - 1) / kGroup; }
+  TokenBlock block(const Frame& frame, int rows, int index) const {
+    return {codes_at(frame, index), sums_at(frame, index), scales_at(frame, index), CodedRows::block_rows(rows, index)};
+  }
+  /// Quantizes row `row` of `rows`.
+  void quantize(const Frame& frame, int rows, int row, const float* x) const {
+    const int index = row / kRowBlock, inside = row % kRowBlock, height = CodedRows::block_rows(rows, index);
+    frame.kernels->quantize_token(x, width, input ? &*input : nullptr, codes_at(frame, index) + inside * kGroup,
+                                  static_cast<int64_t>(height) * kGroup, sums_at(frame, index) + inside, height,
+                                  scales_at(frame, index) + inside);
+  }
+  /// Copies row `from` of `rows` to row `row` of `to_rows` in `to`, which has the same width.
+  void copy(const Frame& frame, int rows, int from, const TokenRows& to, int to_rows, int row) const {
+    const TokenBlock source = block(frame, rows, from / kRowBlock);
+    const int height = CodedRows::block_rows(to_rows, row / kRowBlock);
+    int8_t* const codes_to = to.codes_at(frame, row / kRowBlock) + row % kRowBlock * kGroup;
+    int32_t* const sums_to = to.sums_at(frame, row / kRowBlock) + row % kRowBlock;
+    for (int64_t b = 0; b < blocks(); ++b) {
+      const int64_t at = b * source.rows + from % kRowBlock;
+      std::memcpy(codes_to + b * height * kGroup, source.codes + at * kGroup, kGroup);
+      sums_to[b * height] = source.sums[at];
+    }
+    to.scales_at(frame, row / kRowBlock)[row % kRowBlock] = source.scales[from % kRowBlock];
+  }
+  /// The rows from `first` on, as rows with blocks of their own.
+  TokenRows from(int64_t first) const {
+    TokenRows rest = *this;
+    rest.codes += static_cast<size_t>(first * blocks() * kGroup);
+    rest.sums += static_cast<size_t>(first * blocks()) * sizeof(int32_t);
+    rest.scales += static_cast<size_t>(first) * sizeof(TokenScale);
+    return rest;
+  }
+
+ private:
+  int8_t* codes_at(const Frame& frame, int index) const {
+    return reinterpret_cast<int8_t*>(frame.scratch + codes) + index * kRowBlock * blocks() * kGroup;
+  }
+  int32_t* sums_at(const Frame& frame, int index) const {
+    return reinterpret_cast<int32_t*>(frame.scratch + sums) + index * kRowBlock * blocks();
+  }
+  TokenScale* scales_at(const Frame& frame, int index) const {
+    return reinterpret_cast<TokenScale*>(frame.scratch + scales) + index * kRowBlock;
   }
 };
 

@@ -5,19 +5,6 @@
 #include "device/reference/scalar_ops.h"
 
 namespace gristmill::device::reference {
-namespace {
-
-/// Outputs [first, first + count) of a matrix: the panels that hold them, and how far in they begin.
-struct RowsOfMatrix {
-  RowsOfMatrix(const Matrix& whole, int64_t first, int64_t count) : skip(first % kLanes) {
-    const int64_t begin = first - skip;
-    part = {first + count - begin, whole.columns, whole.panels + begin * whole.columns};
-  }
-  int64_t skip;
-  Matrix part;
-};
-
-}  // namespace
 
 size_t experts_work(const Moe& moe, int hidden) {
   return static_cast<size_t>(moe.experts) + 2 * static_cast<size_t>(moe.top_k) + 2 * static_cast<size_t>(moe.width) +
@@ -36,11 +23,11 @@ void mix_experts(const Moe& moe, const float* x, int hidden, const Matrix& route
   std::fill_n(out, hidden, 0.0f);
   for (int rank = 0; rank < moe.top_k; ++rank) {
     const int64_t expert = chosen[rank];
-    const RowsOfMatrix pair(gate_up, expert * 2 * moe.width, 2 * moe.width);
+    const MatrixRows pair(gate_up, expert * 2 * moe.width, 2 * moe.width);
     multiply(x, 1, pair.part, nullptr, inner);
     float* const gate = inner + pair.skip;
     silu_mul(gate, gate + moe.width, static_cast<size_t>(moe.width));
-    const RowsOfMatrix last(down, expert * hidden, hidden);
+    const MatrixRows last(down, expert * hidden, hidden);
     multiply(gate, 1, last.part, nullptr, result);
     for (int i = 0; i < hidden; ++i) out[i] += weights[rank] * result[last.skip + i];
   }

@@ -1,5 +1,5 @@
 // The scalar decomposition of every op as a complete back end: one thread, float32 arithmetic on the weights' exact
-// values.
+// values, integers for the classes that are defined by them (i8_channel, i4_channel).
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -81,7 +81,7 @@ class ReferenceExecutable final : public Executable {
     const WeightSource& source = *program_->weights()[id].source;
     const size_t bytes =
         plain_[id] ? static_cast<size_t>(source.rows()) * static_cast<size_t>(source.columns()) * sizeof(float)
-                   : matrix_bytes(source.rows(), source.columns());
+                   : matrix_bytes(source);
     return (bytes + 63) / 64 * 64;
   }
   /// Recurrent state of one layer.
@@ -152,7 +152,7 @@ void ReferenceExecutable::bind(const BindOptions& options) {
     auto* const data = reinterpret_cast<float*>(weight_memory_.data() + offset);
     if (plain_[i]) {
       source.read_f32(0, source.rows(), data);
-      weights_.push_back({source.rows(), source.columns(), data});
+      weights_.push_back({.rows = source.rows(), .columns = source.columns(), .panels = data});
     } else {
       weights_.push_back(read_matrix(source, data));
     }

@@ -141,11 +141,11 @@ TEST_P(EveryIsa, BlockSizeDoesNotChangeBits) {
 INSTANTIATE_TEST_SUITE_P(Sets, EveryIsa, testing::ValuesIn(isa_names()), [](const auto& test) { return test.param; });
 
 TEST(CpuExecutable, RunsEveryComputeClassOnSizesThatFillNoPanel) {
-  for (Encoding encoding : {kQ41, kQ40, kQ80, kQ81, kF32, kF16, kBf16}) {
+  for (Encoding encoding : {kQ41, kQ40, kQ80, kQ81, kF32, kF16, kBf16, kW8A8, kW8A8Static, kW4A8, kW4A8Group}) {
     RandomModel model;
     model.layers = 1;
     model.query = model.key = model.value = model.output = model.gate = model.up = model.down = model.table = encoding;
-    if (encoding.group == 0) {
+    if (encoding.group == 0 || is_channel_class(encoding.cls)) {
       model.hidden = 75;
       model.ffn = 101;
       model.head_dim = 22;
@@ -160,6 +160,23 @@ TEST(CpuExecutable, RunsEveryComputeClassOnSizesThatFillNoPanel) {
     EXPECT_EQ(whole, in_pieces(machine, ids, 1, 1)) << name_of(encoding.cls);
     for (float logit : whole.back()) ASSERT_TRUE(std::isfinite(logit));
   }
+}
+
+TEST(CpuExecutable, OneOpReadsItsRowsInEveryFormItsWeightsAskFor) {
+  RandomModel model;
+  model.query = kW8A8;
+  model.key = Encoding{ComputeClass::i8_channel, 0, 0, false, StaticInput{0.05f, 3}};
+  model.value = kW8A8Static;
+  model.output = kBf16;
+  model.gate = kW4A8;
+  model.up = kQ41;
+  model.down = kW4A8Group;
+  const auto ids = random_ids(90, model.vocabulary, 14);
+  Machine machine(model, {});
+  Machine portable(model, {"portable", 2});
+  const auto whole = in_pieces(machine, ids, 90);
+  EXPECT_EQ(whole, in_pieces(portable, ids, 70));
+  EXPECT_EQ(whole, in_pieces(machine, ids, 7, 1));
 }
 
 TEST(CpuExecutable, Int8ActivationsStayNearFloat32) {

@@ -21,6 +21,19 @@ class RandomWeight final : public WeightSource {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0.0f, size / std::sqrt(static_cast<float>(columns)));
     const size_t count = static_cast<size_t>(rows * columns);
+    if (is_channel_class(encoding.cls)) {
+      const int lowest = encoding.cls == ComputeClass::i8_channel ? -128 : -8;
+      for (size_t i = 0; i < count; ++i)
+        codes_.push_back(
+            static_cast<uint8_t>(lowest + static_cast<int>(random() % static_cast<uint32_t>(-2 * lowest))));
+      const auto scales = static_cast<size_t>(rows * scales_of_row(encoding, columns));
+      for (size_t i = 0; i < scales; ++i)
+        channel_scales_.push_back((1.0f + std::fabs(normal(random))) * size / static_cast<float>(-lowest) /
+                                  std::sqrt(static_cast<float>(columns)) *
+                                  (encoding.input ? encoding.input->scale : 1));
+      for (int64_t i = 0; i < rows; ++i) addends_.push_back(static_cast<int32_t>(random() % 4001) - 2000);
+      return;
+    }
     if (encoding.group != 0) {
       const bool nibbles = encoding.cls == ComputeClass::i4_group;
       const size_t groups = count / static_cast<size_t>(encoding.group);
@@ -51,8 +64,13 @@ class RandomWeight final : public WeightSource {
     }
   }
   void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
-    const int64_t groups = columns() / encoding().group;
+    const int64_t groups = scales_of_row(encoding(), columns());
     std::memcpy(out.codes, codes_.data() + first * columns(), static_cast<size_t>(count * columns()));
+    if (is_channel_class(encoding().cls)) {
+      std::copy_n(channel_scales_.data() + first * groups, count * groups, out.channel_scales);
+      if (out.addends != nullptr) std::copy_n(addends_.data() + first, count, out.addends);
+      return;
+    }
     std::memcpy(out.scales, scales_.data() + first * groups, static_cast<size_t>(count * groups) * 2);
     if (out.mins != nullptr)
       std::memcpy(out.mins, mins_.data() + first * groups, static_cast<size_t>(count * groups) * 2);
@@ -65,6 +83,13 @@ class RandomWeight final : public WeightSource {
 
  private:
   float value(size_t i) const {
+    if (is_channel_class(encoding().cls)) {
+      const auto width = static_cast<size_t>(columns());
+      const size_t group = encoding().group == 0 ? 0 : i % width / static_cast<size_t>(encoding().group);
+      const auto scales = static_cast<size_t>(scales_of_row(encoding(), columns()));
+      return channel_scales_[i / width * scales + group] / (encoding().input ? encoding().input->scale : 1.0f) *
+             static_cast<float>(static_cast<int8_t>(codes_[i]));
+    }
     if (encoding().group == 0) return floats_[i];
     const size_t group = i / static_cast<size_t>(encoding().group);
     const float scale = f16_to_f32(scales_[group]);
@@ -75,13 +100,18 @@ class RandomWeight final : public WeightSource {
   }
   std::vector<uint8_t> codes_;
   std::vector<uint16_t> scales_, mins_;
-  std::vector<float> floats_;
+  std::vector<float> floats_, channel_scales_;
+  std::vector<int32_t> addends_;
 };
 
 inline constexpr Encoding kQ41{ComputeClass::i4_group, 32, 0, true};
 inline constexpr Encoding kQ40{ComputeClass::i4_group, 32, 8, false};
 inline constexpr Encoding kQ80{ComputeClass::i8_group, 32, 0, false};
 inline constexpr Encoding kQ81{ComputeClass::i8_group, 32, 0, true};
+inline constexpr Encoding kW8A8{ComputeClass::i8_channel, 0, 0, false};
+inline constexpr Encoding kW8A8Static{ComputeClass::i8_channel, 0, 0, false, StaticInput{0.03f, -7}};
+inline constexpr Encoding kW4A8{ComputeClass::i4_channel, 0, 0, false};
+inline constexpr Encoding kW4A8Group{ComputeClass::i4_channel, 32, 0, false};
 inline constexpr Encoding kF32{ComputeClass::f32, 0, 0, false};
 inline constexpr Encoding kF16{ComputeClass::f16, 0, 0, false};
 inline constexpr Encoding kBf16{ComputeClass::bf16, 0, 0, false};

@@ -67,7 +67,7 @@ TEST(MixExperts, AddsTheChosenExpertsOfAnyWidth) {
   Numbers numbers(5);
   const auto matrix = [&](int rows, int columns, std::vector<float>* panels) {
     const auto source = testing::random_weight("w", rows, columns, numbers);
-    panels->assign(matrix_bytes(rows, columns) / sizeof(float), 0.0f);
+    panels->assign(matrix_bytes(*source) / sizeof(float), 0.0f);
     return read_matrix(*source, panels->data());
   };
   std::vector<float> panels[3], work(experts_work(moe, kHidden)), out(kHidden);

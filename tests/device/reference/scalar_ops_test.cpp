@@ -17,7 +17,7 @@ TEST(ScalarOps, MultiplyIsTheAscendingSumForAnyNumberOfRows) {
   for (const int64_t outputs : {1, 7, 8, 13}) {
     const int64_t inputs = 19;
     const testing::MemoryWeight source("w", outputs, inputs, numbers.take(outputs * inputs));
-    std::vector<float> panels(matrix_bytes(outputs, inputs) / sizeof(float));
+    std::vector<float> panels(matrix_bytes(source) / sizeof(float));
     const Matrix w = read_matrix(source, panels.data());
     std::vector<float> rows(static_cast<size_t>(outputs * inputs));
     source.read_f32(0, outputs, rows.data());
