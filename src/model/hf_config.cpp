@@ -258,22 +258,80 @@ void apply_sliding_window(const HfConfig& keys, ModelConfig* config) {
   config->context = window;
 }
 
-std::optional<Fp8Blocks> read_fp8_blocks(const HfConfig& keys) {
+namespace {
+
+constexpr const char* kSupportedQuantizations =
+    "supported: fp8 in blocks, per tensor or per channel; compressed-tensors float-quantized and int-quantized with "
+    "dynamic activations; ascend folders with a quant_model_description.json";
+
+/// A string member, "" when absent or null.
+std::string member(const Json* object, const char* key) {
+  const Json* const value = object == nullptr ? nullptr : object->find(key);
+  return value == nullptr ? "" : value->string;
+}
+
+/// Members that are present and neither null, false nor empty.
+bool is_set(const Json& object, const char* key) {
+  const Json* const value = object.find(key);
+  return value != nullptr && (value->boolean || value->number != 0 || !value->string.empty() || !value->array.empty() ||
+                              !value->object.empty());
+}
+
+HfQuantization read_compressed_tensors(const HfConfig& keys, const Json& quantization) {
+  const std::string format = member(&quantization, "format");
+  const bool integers = format == "int-quantized";
+  if (!integers && format != "float-quantized" && format != "naive-quantized")
+    keys.fail("quantization_config.format",
+              cat(weights::quoted(format), " is not supported (", kSupportedQuantizations, ")"));
+  if (is_set(quantization, "transform_config"))
+    keys.fail("quantization_config.transform_config", "transforms are not supported");
+  if (const std::string sparsity = member(quantization.find("sparsity_config"), "format");
+      !sparsity.empty() && sparsity != "dense")
+    keys.fail("quantization_config.sparsity_config", "sparse weights are not supported");
+  const Json* const groups = quantization.find("config_groups");
+  if (groups == nullptr || groups->object.empty())
+    keys.fail("quantization_config.config_groups", "must say how weights are quantized");
+  for (const auto& [name, group] : groups->object) {
+    const std::string key = cat("quantization_config.config_groups.", name);
+    const Json* const weight = group.find("weights");
+    const Json* const input = group.find("input_activations");
+    const Json* const bits = weight == nullptr ? nullptr : weight->find("num_bits");
+    if (bits == nullptr || bits->integer != 8)
+      keys.fail(key, cat("only 8-bit weights (", kSupportedQuantizations, ")"));
+    const std::string strategy = member(weight, "strategy");
+    if (strategy != "channel" && strategy != "tensor")
+      keys.fail(key,
+                cat("weights.strategy ", weights::quoted(strategy), " is not supported (supported: channel, tensor)"));
+    if (!integers) continue;
+    if (const Json* const symmetric = weight->find("symmetric"); symmetric != nullptr && !symmetric->boolean)
+      keys.fail(key, "weights that are not symmetric are not supported");
+    const Json* const dynamic = input == nullptr ? nullptr : input->find("dynamic");
+    if (dynamic == nullptr || !dynamic->boolean || member(input, "strategy") != "token")
+      keys.fail(key, "activations must be quantized dynamically per token; others are not supported");
+  }
+  return {integers ? HfQuantization::Kind::int8_dynamic : HfQuantization::Kind::fp8_rows};
+}
+
+}  // namespace
+
+HfQuantization read_quantization(const HfConfig& keys) {
   const Json* const quantization = keys.find("quantization_config");
-  if (quantization == nullptr) return std::nullopt;
+  if (quantization == nullptr) return {};
   if (quantization->kind != Json::Kind::object) keys.fail("quantization_config", "must be an object");
   const Json* const method = quantization->find("quant_method");
   if (method == nullptr || method->kind != Json::Kind::string)
     keys.fail("quantization_config.quant_method", "must be a string");
+  if (method->string == "compressed-tensors") return read_compressed_tensors(keys, *quantization);
   if (method->string != "fp8")
     keys.fail("quantization_config.quant_method",
-              cat(weights::quoted(method->string), " is not supported (supported: fp8 in blocks)"));
+              cat(weights::quoted(method->string), " is not supported (", kSupportedQuantizations, ")"));
   const Json* const size = quantization->find("weight_block_size");
+  if (size == nullptr || size->kind == Json::Kind::null) return {HfQuantization::Kind::fp8_rows};
   const auto fits = [](const Json& each) { return each.is_integer && each.integer >= 1 && each.integer <= 1 << 20; };
-  if (size == nullptr || size->kind != Json::Kind::array || size->array.size() != 2 || !fits(size->array[0]) ||
-      !fits(size->array[1]))
+  if (size->kind != Json::Kind::array || size->array.size() != 2 || !fits(size->array[0]) || !fits(size->array[1]))
     keys.fail("quantization_config.weight_block_size", "must be two positive numbers, e.g. [128, 128]");
-  return Fp8Blocks{static_cast<int>(size->array[0].integer), static_cast<int>(size->array[1].integer)};
+  return {HfQuantization::Kind::fp8_blocks, static_cast<int>(size->array[0].integer),
+          static_cast<int>(size->array[1].integer)};
 }
 
 }  // namespace gristmill::model

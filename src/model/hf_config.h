@@ -54,11 +54,19 @@ int read_experts(const HfConfig& keys);
 /// Lowers the context to the window of sliding-window attention, within which it is ordinary attention.
 void apply_sliding_window(const HfConfig& keys, ModelConfig* config);
 
-/// Blocks of FP8 weights that "quantization_config" declares; absent: none. Throws Error for any other quantization.
-struct Fp8Blocks {
-  int rows = 128;
-  int columns = 128;
+/// What "quantization_config" says of the weights.
+struct HfQuantization {
+  enum class Kind : uint8_t {
+    none,
+    fp8_blocks,    ///< FP8 with a scale per block (NAME_scale_inv)
+    fp8_rows,      ///< FP8 with one scale for all, or for each row (X.weight_scale)
+    int8_dynamic,  ///< int8 with a scale per row; activations are quantized per token
+  };
+  Kind kind = Kind::none;
+  int block_rows = 128;
+  int block_columns = 128;
 };
-std::optional<Fp8Blocks> read_fp8_blocks(const HfConfig& keys);
+/// Throws Error for any other quantization, naming the key and what is supported.
+HfQuantization read_quantization(const HfConfig& keys);
 
 }  // namespace gristmill::model

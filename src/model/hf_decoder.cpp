@@ -14,12 +14,34 @@ using device::Norm;
 using device::Value;
 using device::WeightRef;
 
+namespace {
+
+/// Quantized experts go through one matrix: they must agree in type, group and static input.
+void check_alike(const std::vector<std::shared_ptr<const device::WeightSource>>& parts) {
+  for (const auto& part : parts) {
+    const auto& a = parts.front()->encoding();
+    const auto& b = part->encoding();
+    if (a == b || (!device::is_channel_class(a.cls) && !device::is_channel_class(b.cls))) continue;
+    throw Error(cat(parts.front()->name(), " and ", part->name(), ": are quantized as ", name_of(a.cls), " and ",
+                    name_of(b.cls), a.input || b.input ? " with static inputs" : "",
+                    "; the experts of a layer must agree in type, group and static input"));
+  }
+}
+
+}  // namespace
+
 HfDecoder::HfDecoder(HfConfig keys, const BuildOptions& options)
     : keys_(std::move(keys)),
       config_(read_decoder_config(keys_)),
       options_(options),
       tensors_(weights::SafetensorsFolder::open(keys_.folder()), options.exact) {
-  if (const auto blocks = read_fp8_blocks(keys_)) tensors_.set_fp8_blocks(blocks->rows, blocks->columns);
+  if (auto description = weights::QuantDescription::find(keys_.folder())) {
+    tensors_.set_description(std::move(description));
+  } else {
+    if (options_.quantization == "ascend")
+      throw Error(cat(keys_.folder(), ": --quantization ascend needs a quant_model_description.json there"));
+    tensors_.set_quantization(read_quantization(keys_));
+  }
   // Older exports carry the frequencies that the config already tells.
   for (int i = 0; i < config_.layers; ++i) tensors_.use(cat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"));
 }
@@ -59,7 +81,8 @@ Norm HfDecoder::zero_centred_norm(const std::string& name, int width) {
 Linear HfDecoder::linear(const std::string& name, int outputs, int inputs, Bias bias) {
   Linear linear;
   linear.weight = builder_.weight(tensors_.matrix(name + ".weight", outputs, inputs));
-  if (bias == Bias::required) linear.bias = builder_.weight(tensors_.vector(name + ".bias", outputs));
+  if (bias == Bias::required)
+    if (auto values = tensors_.bias(name, outputs)) linear.bias = builder_.weight(std::move(values));
   return linear;
 }
 
@@ -96,6 +119,7 @@ void HfDecoder::add_experts(device::Moe* moe, const std::string& name, const Exp
     gate_up.push_back(tensors_.matrix(expert + names.up + ".weight", width, hidden));
     down.push_back(tensors_.matrix(expert + names.down + ".weight", hidden, width));
   }
+  for (const auto* const parts : {&gate_up, &down}) check_alike(*parts);
   moe->gate_up = builder_.weight(weights::concatenate_rows(name + ".*.gate_up", std::move(gate_up)));
   moe->down = builder_.weight(weights::concatenate_rows(name + ".*.down", std::move(down)));
 }

@@ -25,7 +25,9 @@ struct ModelConfig {
 };
 
 struct BuildOptions {
-  bool exact = false;       ///< float32 weights
+  bool exact = false;  ///< float32 weights
+  /// "": as the checkpoint says. "ascend": the folder must have a quant_model_description.json.
+  std::string quantization{};
   bool tap_layers = false;  ///< tap 0 = embeddings, tap i + 1 = after layer i
   /// Taps what each router of experts reads, layer after layer. For tests of routing; not together with tap_layers.
   bool tap_router_inputs = false;

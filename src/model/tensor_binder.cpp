@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "weights/ascend_linear.h"
+#include "weights/channel_source.h"
 #include "weights/mapped_file.h"
 #include "weights/weight_views.h"
 
@@ -50,21 +52,110 @@ std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     return std::make_shared<MissingTensor>(name, rows, shape.back());
   }
-  const weights::ReadAs read_as = exact_ ? weights::ReadAs::exact : weights::ReadAs::compact;
-  const std::string scale = name + "_scale_inv";
-  std::shared_ptr<const device::WeightSource> source;
-  if (checkpoint_->contains(scale)) {
-    source = weights::make_block_fp8_source(checkpoint_, name, scale, fp8_rows_, fp8_columns_, read_as);
-    used_.insert(scale);
-  } else {
-    source = weights::make_weight_source(checkpoint_, name, read_as);
-  }
+  const auto source = read(name, shape);
+  used_.insert(name);
+  return source;
+}
+
+void TensorBinder::check_shape(const std::string& name, const std::vector<int64_t>& shape) const {
   const TensorView tensor = checkpoint_->tensor(name);
   if (tensor.shape != shape)
     throw Error(cat(checkpoint_->path(), ": tensor ", weights::quoted(name), ": has shape ", shape_text(tensor.shape),
                     ", the model's config asks for ", shape_text(shape)));
-  used_.insert(name);
+}
+
+std::shared_ptr<const device::WeightSource> TensorBinder::read(const std::string& name,
+                                                               const std::vector<int64_t>& shape) {
+  if (description_ != nullptr) return read_described(name, shape);
+  const weights::ReadAs read_as = exact_ ? weights::ReadAs::exact : weights::ReadAs::compact;
+  const TensorView tensor = checkpoint_->tensor(name);
+  const std::string scale = name + "_scale", block_scale = name + "_scale_inv";
+  std::shared_ptr<const device::WeightSource> source;
+  if (checkpoint_->contains(block_scale)) {
+    if (quantization_.kind == HfQuantization::Kind::fp8_rows)
+      throw Error(cat(checkpoint_->path(), ": tensor ", weights::quoted(block_scale),
+                      ": holds scales per block, but config.json has no quantization_config.weight_block_size"));
+    source = weights::make_block_fp8_source(checkpoint_, name, block_scale, quantization_.block_rows,
+                                            quantization_.block_columns, read_as);
+    used_.insert(block_scale);
+  } else if (quantization_.kind == HfQuantization::Kind::fp8_rows && tensor.type == StorageType::fp8_e4m3 &&
+             checkpoint_->contains(scale)) {
+    // One scale for all rows or one for each is a block as large as that.
+    const TensorView scales = checkpoint_->tensor(scale);
+    const int64_t rows = scales.rows() * scales.columns() == 1 ? tensor.rows() : 1;
+    source = weights::make_block_fp8_source(checkpoint_, name, scale, rows, tensor.columns(), read_as);
+    used_.insert(scale);
+    used_.insert(name.substr(0, name.rfind('.')) + ".input_scale");  // activations stay float
+  } else if (quantization_.kind == HfQuantization::Kind::int8_dynamic && tensor.type == StorageType::i8) {
+    check_shape(name, shape);
+    source = read_int8_rows(name);
+  } else {
+    source = weights::make_weight_source(checkpoint_, name, read_as);
+  }
+  check_shape(name, shape);
   return source;
+}
+
+std::shared_ptr<const device::WeightSource> TensorBinder::read_int8_rows(const std::string& name) {
+  const TensorView tensor = checkpoint_->tensor(name);
+  const std::string scale = name + "_scale";
+  if (!checkpoint_->contains(scale))
+    throw Error(cat(checkpoint_->path(), ": tensor ", weights::quoted(scale), ": is missing; ", weights::quoted(name),
+                    " is int8"));
+  const TensorView scales = checkpoint_->tensor(scale);
+  const bool one = scales.rows() * scales.columns() == 1;
+  weights::ChannelCodes codes;
+  codes.name = name;
+  codes.tensor = tensor;
+  codes.rows = tensor.rows();
+  codes.columns = tensor.columns();
+  codes.scales = weights::read_finite_floats(checkpoint_, scale, one ? 1 : tensor.rows());
+  if (one) codes.scales.resize(static_cast<size_t>(tensor.rows()), codes.scales[0]);
+  used_.insert(scale);
+  return weights::make_channel_source(checkpoint_, std::move(codes),
+                                      exact_ ? weights::ReadAs::exact : weights::ReadAs::compact);
+}
+
+void TensorBinder::set_description(std::shared_ptr<const weights::QuantDescription> description) {
+  description_ = std::move(description);
+  if (description_ == nullptr || !description_->has_cache_scales()) return;
+  size_t count = 0;
+  for (const std::string& name : checkpoint_->names())
+    if (name.ends_with(".kv_cache_scale") || name.ends_with(".kv_cache_offset")) count += used_.insert(name).second;
+  LOG_INFO(checkpoint_->path(), ": ", count, " scales and offsets of an int8 KV cache (C8) are not used; ",
+           "--kv-cache-dtype says how K and V are kept");
+}
+
+std::shared_ptr<const device::WeightSource> TensorBinder::read_described(const std::string& name,
+                                                                         const std::vector<int64_t>& shape) {
+  const weights::ReadAs read_as = exact_ ? weights::ReadAs::exact : weights::ReadAs::compact;
+  const TensorView tensor = checkpoint_->tensor(name);
+  const std::optional<weights::QuantType> type = description_->type_of(name);
+  const bool is_integer = tensor.type == StorageType::i8;
+  if (!type && is_integer)
+    throw Error(cat(description_->path(), ": tensor ", weights::quoted(name),
+                    ": is int8 but has no type there; an entry such as W8A8_DYNAMIC is needed"));
+  if (!type || *type == weights::QuantType::plain) {
+    if (is_integer)
+      throw Error(
+          cat(checkpoint_->path(), ": tensor ", weights::quoted(name), ": is int8, but the description says FLOAT"));
+    check_shape(name, shape);
+    return weights::make_weight_source(checkpoint_, name, read_as);
+  }
+  constexpr std::string_view kEnding = ".weight";
+  if (shape.size() != 2 || !name.ends_with(kEnding))
+    throw Error(cat(checkpoint_->path(), ": tensor ", weights::quoted(name), ": only matrices can be ",
+                    weights::name_of(*type)));
+  const std::string base = name.substr(0, name.size() - kEnding.size());
+  weights::AscendLinear linear =
+      weights::make_ascend_linear(checkpoint_, *description_, base, *type, shape[0], shape[1], read_as);
+  used_.insert(linear.tensors.begin(), linear.tensors.end());
+  if (linear.holds_bias) with_bias_.insert(base);
+  return linear.weight;
+}
+
+std::shared_ptr<const device::WeightSource> TensorBinder::bias(const std::string& base, int64_t elements) {
+  return with_bias_.contains(base) ? nullptr : vector(base + ".bias", elements);
 }
 
 std::shared_ptr<const device::WeightSource> TensorBinder::matrix(const std::string& name, int64_t rows,

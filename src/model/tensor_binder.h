@@ -7,23 +7,23 @@
 #include <vector>
 
 #include "device/program.h"
+#include "model/hf_config.h"
 #include "weights/checkpoint.h"
+#include "weights/quant_description.h"
 
 namespace gristmill::model {
 
 /// Takes a model's tensors out of a checkpoint by name, each checked against the shape that the config asks for. One
-/// that is missing is remembered, and a stand-in given, so that check_complete() can name all of them at once. FP8
-/// tensors with a scale per block beside them (NAME_scale_inv) are read as their product.
+/// that is missing is remembered, and a stand-in given, so that check_complete() can name all of them at once.
+/// Quantized tensors are read with the tensors that belong to them, by the folder's description or config.
 class TensorBinder {
  public:
   TensorBinder(std::shared_ptr<const weights::Checkpoint> checkpoint, bool exact)
       : checkpoint_(std::move(checkpoint)), exact_(exact) {}
 
-  /// Rows and columns of a block of FP8 weights; 128 x 128 unless set.
-  void set_fp8_blocks(int rows, int columns) {
-    fp8_rows_ = rows;
-    fp8_columns_ = columns;
-  }
+  void set_quantization(const HfQuantization& quantization) { quantization_ = quantization; }
+  /// Makes it an ascend checkpoint: each tensor is what the description says.
+  void set_description(std::shared_ptr<const weights::QuantDescription> description);
   bool has(const std::string& name) const { return checkpoint_->contains(name); }
 
   /// A matrix of [rows, columns]. Throws Error naming the tensor and both shapes.
@@ -35,6 +35,8 @@ class TensorBinder {
   }
   /// Null when there is none of that name.
   std::shared_ptr<const device::WeightSource> optional_vector(const std::string& name, int64_t elements);
+  /// The bias X.bias of the matrix X.weight, null where the matrix holds it already (statically quantized ones do).
+  std::shared_ptr<const device::WeightSource> bias(const std::string& base, int64_t elements);
   /// Says that a tensor was read elsewhere.
   void use(const std::string& name) { used_.insert(name); }
   /// Says that all tensors whose name starts so are of no use here; `what` they are goes to the log.
@@ -46,10 +48,18 @@ class TensorBinder {
  private:
   std::shared_ptr<const device::WeightSource> take(const std::string& name, const std::vector<int64_t>& shape);
 
+  std::shared_ptr<const device::WeightSource> read(const std::string& name, const std::vector<int64_t>& shape);
+  std::shared_ptr<const device::WeightSource> read_described(const std::string& name,
+                                                             const std::vector<int64_t>& shape);
+  std::shared_ptr<const device::WeightSource> read_int8_rows(const std::string& name);
+  void check_shape(const std::string& name, const std::vector<int64_t>& shape) const;
+
   std::shared_ptr<const weights::Checkpoint> checkpoint_;
   bool exact_;
-  int fp8_rows_ = 128, fp8_columns_ = 128;
+  HfQuantization quantization_;
+  std::shared_ptr<const weights::QuantDescription> description_;
   std::set<std::string> used_;
+  std::set<std::string> with_bias_;  ///< X of the matrices that hold their bias
   std::vector<std::string> missing_;
 };
 

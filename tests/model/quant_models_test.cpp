@@ -1,0 +1,348 @@
+// Quantized folders: each format's linears bit for bit against an independent computation (tests/golden/
+// make_quant_models.py), and what a damaged or unknown one is refused with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "device/reference/matrix.h"
+#include "model/golden.h"
+#include "weights/gguf_bytes.h"
+#include "weights/safetensors_bytes.h"
+
+namespace gristmill::model {
+namespace {
+
+using gristmill::testing::error_of;
+using gristmill::testing::SafetensorsBytes;
+using gristmill::testing::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string fixture(const std::string& name) {
+  return GRISTMILL_TEST_DIR "/golden/quant/" + name;
+}
+
+/// Products of whole matrices, with the rows of one linear picked out.
+class Expected {
+ public:
+  explicit Expected(const std::string& name)
+      : file_(weights::SafetensorsFile::open(fixture(name) + "/expected/linears.safetensors")) {}
+
+  bool has(const std::string& linear) const { return file_->contains(linear + ".y"); }
+  size_t linears() const {
+    size_t count = 0;
+    for (const std::string& name : file_->names()) count += name.ends_with(".y") ? 1 : 0;
+    return count;
+  }
+  /// Compares outputs [first, first + count) of `weight` with those of the linear.
+  void compare(const std::string& linear, const device::WeightSource& weight, int64_t first, int64_t count) const {
+    constexpr int kRows = 4;
+    const std::vector<float> x = floats(cat("x.", weight.columns())), wanted = floats(linear + ".y");
+    std::vector<float> memory(device::reference::matrix_bytes(weight) / sizeof(float) + 1);
+    const device::reference::Matrix matrix = device::reference::read_matrix(weight, memory.data());
+    std::vector<float> y(static_cast<size_t>(kRows * weight.rows()));
+    device::reference::multiply(x.data(), kRows, matrix, nullptr, y.data());
+    ASSERT_EQ(wanted.size(), static_cast<size_t>(kRows * count)) << linear;
+    const bool exact = file_->tensor(linear + ".exact").bytes[0] != std::byte{0};
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t n = 0; n < count; ++n) {
+        const float got = y[static_cast<size_t>(r * weight.rows() + first + n)];
+        const float want = wanted[static_cast<size_t>(r * count + n)];
+        if (exact) {
+          ASSERT_EQ(got, want) << linear << " " << r << " " << n;
+        } else {
+          ASSERT_NEAR(got, want, 1e-5) << linear << " " << r << " " << n;
+        }
+      }
+  }
+
+ private:
+  std::vector<float> floats(const std::string& name) const {
+    const TensorView tensor = file_->tensor(name);
+    std::vector<float> values(tensor.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    return values;
+  }
+  std::shared_ptr<const weights::SafetensorsFile> file_;
+};
+
+class QuantFixture : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(QuantFixture, EveryLinearGivesTheIndependentResult) {
+  const Expected expected(GetParam());
+  const Model model = load_model(fixture(GetParam()), {});
+  size_t compared = 0;
+  const auto whole = [&](device::WeightRef ref) {
+    const device::WeightSource& weight = model.program->weight(ref);
+    const std::string linear = weight.name().substr(0, weight.name().rfind(".weight"));
+    if (!expected.has(linear)) return;
+    expected.compare(linear, weight, 0, weight.rows());
+    ++compared;
+  };
+  int layer = 0;
+  for (const device::Op& op : model.program->ops()) {
+    if (const auto* linear = std::get_if<device::LinearOp>(&op))
+      for (const device::Linear& each : linear->linears) whole(each.weight);
+    if (const auto* head = std::get_if<device::HeadOp>(&op)) whole(head->vocabulary);
+    if (const auto* mix = std::get_if<device::MoeOp>(&op)) {
+      const device::Moe& moe = mix->moe;
+      const device::WeightSource &gate_up = model.program->weight(moe.gate_up), &down = model.program->weight(moe.down);
+      layer = std::stoi(gate_up.name().substr(gate_up.name().find("layers.") + 7));
+      for (int64_t e = 0; e < moe.experts; ++e) {
+        const std::string expert = cat("model.layers.", layer, ".mlp.experts.", e, ".");
+        expected.compare(expert + "gate_proj", gate_up, 2 * e * moe.width, moe.width);
+        expected.compare(expert + "up_proj", gate_up, (2 * e + 1) * moe.width, moe.width);
+        expected.compare(expert + "down_proj", down, e * down.rows() / moe.experts, down.rows() / moe.experts);
+        compared += 3;
+      }
+    }
+  }
+  EXPECT_EQ(compared, expected.linears());
+}
+
+TEST_P(QuantFixture, BothBackEndsStayClose) {
+  const Model model = load_model(fixture(GetParam()), {});
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 30; ++i) ids.push_back(i * 7 % 96);
+  const auto slow = device::make_reference_backend();
+  const auto fast = device::make_cpu_backend(2, device::ActivationMode::int8);
+  Runner a(*slow, model), b(*fast, model);
+  const std::vector<float> expected = a.logits(ids), got = b.logits(ids);
+  EXPECT_EQ(b.logits(ids, 7), got);
+  // A last bit of a norm can turn a code of an activation into its neighbour, never more.
+  double error = 0;
+  for (size_t i = 0; i < got.size(); ++i) error += std::fabs(got[i] - expected[i]);
+  EXPECT_LT(error / static_cast<double>(got.size()), 0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, QuantFixture,
+                         ::testing::Values("ascend_llama", "ascend_qwen3_moe", "fp8_llama", "int8_llama"),
+                         [](const auto& each) { return std::string(each.param); });
+
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string dtype_name(StorageType type) {
+  switch (type) {
+    case StorageType::f32:
+      return "F32";
+    case StorageType::bf16:
+      return "BF16";
+    case StorageType::i8:
+      return "I8";
+    case StorageType::i32:
+      return "I32";
+    case StorageType::i64:
+      return "I64";
+    default:
+      return "F8_E4M3";
+  }
+}
+
+/// A fixture that can be changed tensor by tensor.
+class Changed {
+ public:
+  explicit Changed(const std::string& name) : config(read(fixture(name) + "/config.json")) {
+    description = read(fixture(name) + "/quant_model_description.json");
+    file_ = weights::SafetensorsFile::open(fixture(name) + (description.empty()
+                                                                ? "/model.safetensors"
+                                                                : "/quant_model_weights-00001-of-00001.safetensors"));
+    for (const std::string& each : file_->names()) {
+      const TensorView view = file_->tensor(each);
+      tensors[each] = {dtype_name(view.type), view.shape,
+                       std::string(reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size())};
+    }
+  }
+  struct Tensor {
+    std::string dtype;
+    std::vector<int64_t> shape;
+    std::string data;
+  };
+  /// The message that loading throws, "" when it works.
+  std::string error(const BuildOptions& options = {}) const {
+    TemporaryFolder folder;
+    SafetensorsBytes bytes;
+    for (const auto& [name, tensor] : tensors) bytes.add(name, tensor.dtype, tensor.shape, tensor.data);
+    folder.write("config.json", config);
+    if (!description.empty()) folder.write(description_name, description);
+    folder.write("weights.safetensors", bytes.bytes());
+    return error_of([&] { load_model(folder.path(""), options); });
+  }
+  Changed& describe(const std::string& tensor, const std::string& type) {
+    const size_t at = description.find("\"" + tensor + "\": \"");
+    EXPECT_NE(at, std::string::npos) << tensor;
+    const size_t value = at + tensor.size() + 5, end = description.find('"', value);
+    description.replace(value, end - value, type);
+    return *this;
+  }
+  Changed& forget(const std::string& tensor) {
+    const size_t at = description.find("\"" + tensor + "\"");
+    EXPECT_NE(at, std::string::npos) << tensor;
+    description.erase(at, description.find(',', at) + 1 - at);
+    return *this;
+  }
+
+  std::string config, description, description_name = "quant_model_description.json";
+  std::map<std::string, Tensor> tensors;
+
+ private:
+  std::shared_ptr<const weights::SafetensorsFile> file_;
+};
+
+const std::string kQ = "model.layers.0.self_attn.q_proj", kK = "model.layers.0.self_attn.k_proj",
+                  kV = "model.layers.0.self_attn.v_proj", kO = "model.layers.0.self_attn.o_proj",
+                  kGate = "model.layers.0.mlp.gate_proj";
+
+TEST(AscendFolder, LoadsUnchangedAndUnderItsOlderName) {
+  Changed folder("ascend_llama");
+  EXPECT_EQ(folder.error(), "");
+  EXPECT_EQ(folder.error({.quantization = "ascend"}), "");
+  folder.description_name = "quant_model_description_w8a8_dynamic.json";
+  EXPECT_EQ(folder.error(), "");
+}
+
+TEST(AscendFolder, AMissingEntryOfAnInt8TensorIsNamedWithTheFile) {
+  EXPECT_THAT(Changed("ascend_llama").forget(kQ + ".weight").error(),
+              AllOf(HasSubstr("quant_model_description.json"), HasSubstr(kQ + ".weight"), HasSubstr("int8")));
+  EXPECT_EQ(Changed("ascend_llama").forget(kV + ".weight").error(), "");  // a float tensor is FLOAT
+}
+
+TEST(AscendFolder, DescriptionAndTensorsMustAgree) {
+  EXPECT_THAT(Changed("ascend_llama").describe(kQ + ".weight", "FLOAT").error(),
+              AllOf(HasSubstr(kQ + ".weight"), HasSubstr("FLOAT")));
+  EXPECT_THAT(Changed("ascend_llama").describe(kV + ".weight", "W8A8_DYNAMIC").error(),
+              AllOf(HasSubstr(kV + ".weight"), HasSubstr("W8A8_DYNAMIC"), HasSubstr("not I8")));
+  EXPECT_THAT(Changed("ascend_llama").describe(kQ + ".weight_scale", "W8A16").error(),
+              AllOf(HasSubstr(kQ + ".weight_scale"), HasSubstr("W8A16"), HasSubstr("W8A8_DYNAMIC")));
+}
+
+TEST(AscendFolder, TypesThatAreNotBuiltAreRefusedByTensor) {
+  for (const char* type : {"W4A4_DYNAMIC", "W8A8_MXFP8", "WFP8AFP8_DYNAMIC", "W4A16", "surprise"})
+    EXPECT_THAT(Changed("ascend_llama").describe(kQ + ".weight", type).error(),
+                AllOf(HasSubstr(kQ + ".weight"), HasSubstr(type), HasSubstr("supported: FLOAT, W8A8")));
+}
+
+TEST(AscendFolder, MissingPartsAreNamed) {
+  for (const auto& [base, part] : std::vector<std::pair<std::string, std::string>>{{kQ, ".weight_scale"},
+                                                                                   {kK, ".input_scale"},
+                                                                                   {kK, ".input_offset"},
+                                                                                   {kK, ".deq_scale"},
+                                                                                   {kK, ".quant_bias"},
+                                                                                   {kO, ".weight_scale"}}) {
+    Changed folder("ascend_llama");
+    folder.tensors.erase(base + part);
+    EXPECT_THAT(folder.error(), AllOf(HasSubstr(base + part), HasSubstr("missing")));
+  }
+}
+
+TEST(AscendFolder, WrongShapesAreNamed) {
+  const auto with = [](const std::string& name, const std::function<void(Changed::Tensor&)>& change) {
+    Changed folder("ascend_llama");
+    change(folder.tensors.at(name));
+    return folder.error();
+  };
+  const auto halve = [](Changed::Tensor& tensor) {
+    tensor.shape[0] /= 2;
+    tensor.data.resize(tensor.data.size() / 2);
+  };
+  EXPECT_THAT(with(kQ + ".weight_scale", halve), HasSubstr(kQ + ".weight_scale"));
+  EXPECT_THAT(with(kQ + ".weight", halve), AllOf(HasSubstr(kQ + ".weight"), HasSubstr("[16, 32]")));
+  EXPECT_THAT(with(kK + ".quant_bias", halve), HasSubstr(kK + ".quant_bias"));
+  EXPECT_THAT(with(kK + ".deq_scale", halve), HasSubstr(kK + ".deq_scale"));
+  EXPECT_THAT(with(kO + ".weight", halve), AllOf(HasSubstr(kO + ".weight"), HasSubstr("[8, 32]")));
+  EXPECT_THAT(with(kGate + ".weight_scale_second", halve), HasSubstr(kGate + ".weight_scale_second"));
+  EXPECT_THAT(with(kQ + ".weight_scale",
+                   [](Changed::Tensor& tensor) { tensor.data.replace(0, 4, std::string("\0\0\xc0\x7f", 4)); }),
+              AllOf(HasSubstr(kQ + ".weight_scale"), HasSubstr("finite")));
+  EXPECT_THAT(with(kQ + ".weight_offset",
+                   [](Changed::Tensor& tensor) { tensor.data.replace(0, 4, std::string("\0\0\x80\x3f", 4)); }),
+              AllOf(HasSubstr(kQ + ".weight_offset"), HasSubstr("offset")));
+  EXPECT_THAT(with(kK + ".input_scale", [](Changed::Tensor& tensor) { tensor.data.assign(4, '\0'); }),
+              AllOf(HasSubstr(kK + ".input_scale"), HasSubstr("positive")));
+}
+
+TEST(AscendFolder, AnOddNumberOfRowsCannotBePacked) {
+  Changed folder("ascend_llama");
+  // 33 tokens of a W4A8 head cannot lie in pairs.
+  const size_t at = folder.config.find("\"vocab_size\": 96");
+  ASSERT_NE(at, std::string::npos);
+  folder.config.replace(at, 16, "\"vocab_size\": 33");
+  folder.tensors["model.embed_tokens.weight"] = {"BF16", {33, 32}, std::string(33 * 64, '\0')};
+  folder.tensors["lm_head.weight"] = {"I8", {16, 32}, std::string(16 * 32, '\0')};
+  folder.describe("lm_head.weight", "W4A8_DYNAMIC");
+  EXPECT_THAT(folder.error(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("odd"), HasSubstr("33")));
+}
+
+TEST(AscendFolder, ExpertsOfALayerMustAgree) {
+  Changed folder("ascend_qwen3_moe");
+  const std::string name = "model.layers.0.mlp.experts.2.up_proj";
+  folder.tensors[name + ".weight"] = {"BF16", {20, 32}, std::string(20 * 64, '\0')};
+  folder.describe(name + ".weight", "FLOAT");
+  EXPECT_THAT(folder.error(),
+              AllOf(HasSubstr("experts.0.gate_proj.weight"), HasSubstr(name + ".weight"), HasSubstr("must agree")));
+}
+
+TEST(AscendFolder, DamagedDescriptionsAreRefused) {
+  Changed folder("ascend_llama");
+  const std::string whole = folder.description;
+  for (size_t length = 0; length < whole.size(); length += 97) {
+    folder.description = whole.substr(0, std::max<size_t>(length, 1));
+    EXPECT_THAT(folder.error(), HasSubstr("quant_model_description.json")) << length;
+  }
+  folder.description = "[]";
+  EXPECT_THAT(folder.error(), HasSubstr("quant_model_description.json"));
+  folder.description = R"({"version": "1.0.0"})";
+  EXPECT_THAT(folder.error(), HasSubstr("names no tensor"));
+  folder.description = whole;
+  folder.description.insert(1, R"("metadata": {"quarot": {"heads_rotation": {"layers": [1]}}}, "x": 5,)");
+  folder.description.erase(folder.description.rfind("\"metadata\""), std::string("\"metadata\": {},").size());
+  EXPECT_THAT(folder.error(), HasSubstr("metadata.quarot"));
+}
+
+TEST(AscendFolder, TheFlagNeedsADescription) {
+  EXPECT_THAT(error_of([] { load_model(GRISTMILL_TEST_DIR "/golden/hf/llama", {.quantization = "ascend"}); }),
+              AllOf(HasSubstr("--quantization ascend"), HasSubstr("quant_model_description.json")));
+}
+
+TEST(AscendFolder, StaticWeightsAreNotReadInFloat32) {
+  EXPECT_THAT(error_of([] { load_model(fixture("ascend_llama"), {.exact = true}); }),
+              AllOf(HasSubstr(kK + ".weight"), HasSubstr("--dtype float32")));
+}
+
+TEST(CompressedTensors, OtherFormatsAreRefused) {
+  const auto error = [](const std::string& part, const std::string& by) {
+    const std::string config = read(fixture("int8_llama") + "/config.json");
+    TemporaryFolder folder;
+    std::string changed = config;
+    const size_t at = changed.find(part);
+    EXPECT_NE(at, std::string::npos) << part;
+    changed.replace(at, part.size(), by);
+    folder.write("config.json", changed);
+    folder.write("model.safetensors", read(fixture("int8_llama") + "/model.safetensors"));
+    return error_of([&] { load_model(folder.path(""), {}); });
+  };
+  EXPECT_THAT(error("\"int-quantized\"", "\"pack-quantized\""),
+              AllOf(HasSubstr("quantization_config.format"), HasSubstr("pack-quantized"), HasSubstr("supported")));
+  EXPECT_THAT(error("\"int-quantized\"", "\"nvfp4-pack-quantized\""), HasSubstr("nvfp4-pack-quantized"));
+  EXPECT_THAT(error("\"dynamic\": true", "\"dynamic\": false"), HasSubstr("config_groups.group_0"));
+  EXPECT_THAT(error("\"symmetric\": true", "\"symmetric\": false"), HasSubstr("symmetric"));
+  EXPECT_THAT(error("\"channel\"", "\"group\""), HasSubstr("weights.strategy"));
+  EXPECT_EQ(error("\"channel\"", "\"channel\""), "");
+}
+
+TEST(CompressedTensors, MissingScalesAreNamed) {
+  Changed folder("int8_llama");
+  folder.tensors.erase(kQ + ".weight_scale");
+  EXPECT_THAT(folder.error(), AllOf(HasSubstr(kQ + ".weight_scale"), HasSubstr("missing")));
+}
+
+}  // namespace
+}  // namespace gristmill::model
