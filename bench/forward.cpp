@@ -94,11 +94,14 @@ class Runner {
 int run(int argc, char** argv) {
   const char* fallback = std::getenv("GRISTMILL_DEFAULT_MODEL");
   const std::string path = argc > 1 ? argv[1] : fallback == nullptr ? "" : fallback;
-  if (path.empty()) throw Error("usage: gristmill_bench_forward MODEL.gguf [threads] [bf16|f16|f32] [block size]");
+  if (path.empty())
+    throw Error("usage: gristmill_bench_forward MODEL.gguf [threads] [bf16|f16|f32|i8|fp8] [block size]");
   const std::string cache = argc > 3 ? argv[3] : "bf16";
   Runner runner(path, argc > 2 ? std::atoi(argv[2]) : 1,
                 cache == "f32"   ? DType::f32
                 : cache == "f16" ? DType::f16
+                : cache == "i8"  ? DType::i8
+                : cache == "fp8" ? DType::fp8_e4m3
                                  : DType::bf16,
                 argc > 4 ? std::atoi(argv[4]) : 16);
   runner.prefill(0);

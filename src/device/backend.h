@@ -21,7 +21,7 @@ struct Limits {
 };
 
 struct CacheOptions {
-  DType dtype = DType::bf16;  ///< element type of K and V (f32, bf16, f16; more with the engine issue)
+  DType dtype = DType::bf16;  ///< of K and V; int8 and fp8_e4m3 with a float32 scale per token and head
   int block_size = 16;        ///< tokens per block; a power of two from 8 to 256
 };
 

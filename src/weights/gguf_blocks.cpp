@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstring>
 
+#include "base/float8.h"
 #include "base/half.h"
 #include "weights/block_fields.h"
-#include "weights/float8.h"
 
 namespace gristmill::weights {
 namespace {

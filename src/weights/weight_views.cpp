@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/float8.h"
 #include "base/half.h"
-#include "weights/float8.h"
 #include "weights/mapped_file.h"
 
 namespace gristmill::weights {

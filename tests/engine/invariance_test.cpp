@@ -132,12 +132,12 @@ TEST_P(Invariance, AnswersAreTheSameBitsUnderEverySchedule) {
   EXPECT_GT(exercised.aborts, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(CacheTypes, Invariance,
-                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16), testing::Bool()),
-                         [](const auto& tested) {
-                           return std::string(name_of(std::get<0>(tested.param))) +
-                                  (std::get<1>(tested.param) ? "Float32" : "Int8");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    CacheTypes, Invariance,
+    testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16, DType::i8, DType::fp8_e4m3), testing::Bool()),
+    [](const auto& tested) {
+      return std::string(name_of(std::get<0>(tested.param))) + (std::get<1>(tested.param) ? "Float32" : "Int8");
+    });
 
 }  // namespace
 }  // namespace gristmill::engine

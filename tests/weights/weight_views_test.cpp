@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/half.h"
-#include "weights/float8.h"
 #include "weights/gguf_bytes.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_bytes.h"
@@ -122,18 +121,6 @@ TEST_F(WeightViews, AddOneInFloat32) {
   const auto view = add_one(make_weight_source(open(), "w", ReadAs::compact));
   EXPECT_EQ(view->encoding().cls, ComputeClass::f32);
   EXPECT_THAT(values(*view), ElementsAre(1.25f, 1.00390625f));
-}
-
-TEST_F(WeightViews, Float8HasAllItsValues) {
-  EXPECT_EQ(fp8_e4m3_to_f32(0x00), 0.0f);
-  EXPECT_EQ(fp8_e4m3_to_f32(0x01), 0x1p-9f);
-  EXPECT_EQ(fp8_e4m3_to_f32(0x07), 7 * 0x1p-9f);
-  EXPECT_EQ(fp8_e4m3_to_f32(0x08), 0x1p-6f);
-  EXPECT_EQ(fp8_e4m3_to_f32(0x38), 1.0f);
-  EXPECT_EQ(fp8_e4m3_to_f32(0xb9), -1.125f);
-  EXPECT_EQ(fp8_e4m3_to_f32(0x7e), 448.0f);
-  EXPECT_TRUE(std::isnan(fp8_e4m3_to_f32(0x7f)) && std::isnan(fp8_e4m3_to_f32(0xff)));
-  EXPECT_TRUE(std::signbit(fp8_e4m3_to_f32(0x80)));
 }
 
 TEST_F(WeightViews, AnyFloatTypeIsAWeight) {

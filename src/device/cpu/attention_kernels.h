@@ -21,6 +21,7 @@
 namespace gristmill::device::cpu {
 
 /// Scores of the keys of kTiles neighbouring tiles, kPerTile vectors each, for kHeads heads: scores + h * kPartition.
+/// Codes give a sum of their own, which the key's scale multiplies once.
 template <class V, class E, int kHeads, int kTiles, int kPerTile>
 void score_tiles(const KeyWalk& walk, int position, const float* q, float* scores) {
   constexpr int kVectors = kTiles * kPerTile, kWidth = kPerTile * V::kLanes, kPairBytes = 2 * kWidth * E::kBytes;
@@ -63,6 +64,15 @@ void score_tiles(const KeyWalk& walk, int position, const float* q, float* score
       for (int h = 0; h < kHeads; ++h) sums[h][v] = V::fma(odd[h], k, sums[h][v]);
     }
   }
+  if constexpr (E::kScaled) {
+    GRISTMILL_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const auto* const scales = reinterpret_cast<const float*>(tiles[v / kPerTile] + k_dim * kWidth);
+      const V scale = V::load(scales + v % kPerTile * V::kLanes);
+      GRISTMILL_UNROLL
+      for (int h = 0; h < kHeads; ++h) sums[h][v] = V::mul(sums[h][v], scale);
+    }
+  }
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     GRISTMILL_UNROLL
@@ -70,9 +80,16 @@ void score_tiles(const KeyWalk& walk, int position, const float* q, float* score
   }
 }
 
-/// Scores of the first `keys` keys to p = exp2(score - max) in place, zero up to a multiple of 16; gives max and sum.
+/// x[0 .. n) *= factors, n rounded up to whole vectors.
 template <class V>
-void softmax_partition(float* scores, int keys, float* largest, float* sum) {
+void multiply_row(float* x, const float* factors, int n) {
+  for (int i = 0; i < n; i += V::kLanes) V::store(x + i, V::mul(V::load(x + i), V::load(factors + i)));
+}
+
+/// Scores of the first `keys` keys to p = exp2(score - max) in place, zero up to a multiple of 16; gives max and sum.
+/// With kScaled p is multiplied by its value's scale afterwards, which the sum does not see.
+template <class V, bool kScaled>
+void softmax_partition(float* scores, const float* v_scale, int keys, float* largest, float* sum) {
   constexpr int kVirtual = 16, kVectors = kVirtual / V::kLanes;
   const int end = (keys + kVirtual - 1) / kVirtual * kVirtual;
   for (int i = keys; i < end; ++i) scores[i] = -std::numeric_limits<float>::infinity();
@@ -92,6 +109,7 @@ void softmax_partition(float* scores, int keys, float* largest, float* sum) {
     }
   }
   *sum = tree_sum<V, kVectors>(sums);
+  if constexpr (kScaled) multiply_row<V>(scores, v_scale, keys);
 }
 
 /// One tile's share of o = sum over keys of p * v for the kVectors vectors of a chunk and kHeads heads; the
@@ -143,7 +161,8 @@ void weigh_values(const KeyWalk& walk, const float* p, float* out, int64_t out_s
 }
 
 template <class V, class E, int kWidth, int kHeads>
-void attend_heads(const KeyWalk& walk, const float* q, float* scores, float* out, int64_t out_stride) {
+void attend_heads(const KeyWalk& walk, const float* q, const float* v_scale, float* scores, float* out,
+                  int64_t out_stride) {
   constexpr int kPerTile = kWidth / V::kLanes, kTiles = kPerTile >= 2 ? 1 : 2;
   int position = walk.first;
   for (; position + kTiles * kWidth <= walk.end; position += kTiles * kWidth) {
@@ -155,7 +174,7 @@ void attend_heads(const KeyWalk& walk, const float* q, float* scores, float* out
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     float* const tail = out + h * out_stride + walk.layout.v_dim;
-    softmax_partition<V>(scores + h * kPartition, walk.end - walk.first, tail, tail + 1);
+    softmax_partition<V, E::kScaled>(scores + h * kPartition, v_scale, walk.end - walk.first, tail, tail + 1);
   }
   if (walk.layout.chunk == 64) {
     weigh_values<V, E, kHeads, 64 / V::kLanes>(walk, scores, out, out_stride);
@@ -168,23 +187,25 @@ template <class V, class E, int kWidth>
 void attend_partition_as(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition, int keys,
                          std::byte* scratch, float* out, int64_t out_stride) {
   const KeyWalk walk(layout, kv, partition * kPartition, keys);
-  auto* const scores = reinterpret_cast<float*>(scratch);
+  const TileScratch s = TileScratch::at(scratch, layout, query.group);
+  float* const scores = s.scores;
+  if constexpr (E::kScaled) walk.gather_scales(true, walk.first, keys, s.v_scale);
   for (int h = 0; h < query.group;) {
     const float* const q = query.q + h * layout.head_dim;
     float* const to = out + h * out_stride;
     switch (query.group - h) {
       case 1:
-        attend_heads<V, E, kWidth, 1>(walk, q, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 1>(walk, q, s.v_scale, scores, to, out_stride);
         return;
       case 2:
-        attend_heads<V, E, kWidth, 2>(walk, q, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 2>(walk, q, s.v_scale, scores, to, out_stride);
         return;
       case 4:
-        attend_heads<V, E, kWidth, 2>(walk, q, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 2>(walk, q, s.v_scale, scores, to, out_stride);
         h += 2;
         break;
       default:
-        attend_heads<V, E, kWidth, 3>(walk, q, scores, to, out_stride);
+        attend_heads<V, E, kWidth, 3>(walk, q, s.v_scale, scores, to, out_stride);
         h += 3;
         break;
     }
@@ -307,11 +328,16 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
                                                kPartition);
       });
     }
+    if constexpr (E::kScaled) {
+      walk.gather_scales(false, first, keys, s.k_scale);
+      walk.gather_scales(true, first, keys, s.v_scale);
+    }
     for (int r = 0; r < rows; ++r) {
       const int seen = keys_of(r, first);
       float* const scores = s.scores + r * kPartition;
       float* const tail = s.part + r * part_stride + v_dim;
-      if (seen > 0) softmax_partition<V>(scores, seen, tail, tail + 1);
+      if constexpr (E::kScaled) multiply_row<V>(scores, s.k_scale, seen);
+      if (seen > 0) softmax_partition<V, E::kScaled>(scores, s.v_scale, seen, tail, tail + 1);
       const int written = (seen + 15) / 16 * 16;
       std::fill(scores + written, scores + std::max(written, keys), 0.0f);
     }
@@ -357,6 +383,10 @@ void with_layout(const KvLayout& layout, Run run) {
       return with_width.template operator()<F32Elements>();
     case DType::f16:
       return with_width.template operator()<F16Elements>();
+    case DType::i8:
+      return with_width.template operator()<I8Elements>();
+    case DType::fp8_e4m3:
+      return with_width.template operator()<E4m3Elements>();
     default:
       return with_width.template operator()<Bf16Elements>();
   }

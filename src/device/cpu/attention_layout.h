@@ -1,6 +1,8 @@
 #pragma once
 // What the attention kernels share and does not depend on the instruction set: include this outside target regions.
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "device/cpu/kernels.h"
 
@@ -15,15 +17,9 @@ struct KeyWalk {
   const KvLayout& layout;
   const KvHead& kv;
   int first, end;
-  size_t k_tile_bytes, v_tile_bytes;
 
   KeyWalk(const KvLayout& l, const KvHead& h, int first_key, int keys)
-      : layout(l),
-        kv(h),
-        first(first_key),
-        end(first_key + keys),
-        k_tile_bytes(static_cast<size_t>(l.k_dim * l.tile) * size_of(l.dtype)),
-        v_tile_bytes(static_cast<size_t>(l.v_dim * l.tile) * size_of(l.dtype)) {}
+      : layout(l), kv(h), first(first_key), end(first_key + keys) {}
 
   size_t block_offset(int position, size_t head_bytes) const {
     return layout.block_offset(kv.blocks[position >> layout.block_shift], kv.group_bytes, head_bytes);
@@ -34,10 +30,19 @@ struct KeyWalk {
                                                                                            : 3);
   }
   const std::byte* k_tile(int position) const {
-    return kv.k + block_offset(position, layout.k_head_bytes) + tile(position) * k_tile_bytes;
+    return kv.k + block_offset(position, layout.k_head_bytes) + tile(position) * layout.k_tile_bytes;
   }
   const std::byte* v_tile(int position) const {
-    return kv.v + block_offset(position, layout.v_head_bytes) + tile(position) * v_tile_bytes;
+    return kv.v + block_offset(position, layout.v_head_bytes) + tile(position) * layout.v_tile_bytes;
+  }
+
+  /// The scales of `keys` keys from `first_key` on, of the scaled types.
+  void gather_scales(bool of_v, int first_key, int keys, float* out) const {
+    const int dim = of_v ? layout.v_dim : layout.k_dim;
+    for (int i = 0; i < keys; i += layout.tile) {
+      const std::byte* const at = of_v ? v_tile(first_key + i) : k_tile(first_key + i);
+      std::memcpy(out + i, at + dim * layout.tile, sizeof(float) * std::min(layout.tile, keys - i));
+    }
   }
 
   /// The tile that decode needs kKeysAhead keys later: of K to the end, then of V from the start.
@@ -54,6 +59,8 @@ struct KeyWalk {
 /// Working memory of a prefill tile of `rows` rows.
 struct TileScratch {
   float* q;        ///< [rows][head_dim]
+  float* k_scale;  ///< [kPartition], of the scaled types
+  float* v_scale;  ///< [kPartition]
   float* scores;   ///< [rows][kPartition]
   std::byte* k;    ///< [k_dim][32]: narrow tiles of keys side by side
   float* part;     ///< [rows][partial_floats]: this partition's results
@@ -63,7 +70,9 @@ struct TileScratch {
     auto* const base = reinterpret_cast<float*>(scratch);
     const size_t r = static_cast<size_t>(rows), partial = static_cast<size_t>(partial_floats(layout));
     TileScratch s{};
-    s.scores = base;
+    s.k_scale = base;
+    s.v_scale = base + kPartition;
+    s.scores = base + 2 * kPartition;
     float* const keys = s.scores + r * kPartition;
     s.k = reinterpret_cast<std::byte*>(keys);
     s.part = keys + static_cast<size_t>(layout.k_dim) * 32;
@@ -73,8 +82,9 @@ struct TileScratch {
   }
   static size_t bytes(const KvLayout& layout, int rows) {
     const size_t r = static_cast<size_t>(rows);
-    return sizeof(float) * (r * static_cast<size_t>(kPartition + 2 * partial_floats(layout) + layout.head_dim) +
-                            static_cast<size_t>(layout.k_dim) * 32);
+    return sizeof(float) *
+           (2 * kPartition + r * static_cast<size_t>(kPartition + 2 * partial_floats(layout) + layout.head_dim) +
+            static_cast<size_t>(layout.k_dim) * 32);
   }
 };
 

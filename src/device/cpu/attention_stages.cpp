@@ -56,6 +56,14 @@ void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) co
       const float* const v = v_.row(frame, t) + h * head_dim_;
       std::byte* const k_block = pool.k(layout, h, block);
       std::byte* const v_block = pool.v(layout, h, block);
+      if (layout.scaled()) {
+        auto* const codes = reinterpret_cast<uint8_t*>(rounded);
+        const float k_scale = frame.kernels->encode(layout.dtype, rotated, head_dim_, codes);
+        layout.write_k(k_block, slot, codes, k_scale);
+        const float v_scale = frame.kernels->encode(layout.dtype, v, head_dim_, codes);
+        layout.write_v(v_block, slot, codes, v_scale);
+        continue;
+      }
       if (layout.dtype == DType::f32) {
         layout.write_k(k_block, slot, rotated);
         layout.write_v(v_block, slot, v);

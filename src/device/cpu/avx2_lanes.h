@@ -61,6 +61,16 @@ struct Avx2Lanes {
   static Avx2Lanes f16(const uint16_t* p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
   }
+  static Avx2Lanes i8(const int8_t* p) {
+    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes))};
+  }
+  static Avx2Lanes e4m3(const uint8_t* p) {
+    // Sign extension puts the sign into the half's top two bits; the lower of them belongs to the exponent.
+    const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i halves = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(static_cast<short>(0xbfff)));
+    return {_mm256_cvtph_ps(halves)};
+  }
   static Avx2Lanes bf16_even(const uint32_t* p) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16))};
   }

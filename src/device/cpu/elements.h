@@ -12,6 +12,7 @@ namespace gristmill::device::cpu {
 struct F32Elements {
   static constexpr int kBytes = 4;
   static constexpr int kRowsPerPair = 2;  ///< of the tile in memory, for two of k
+  static constexpr bool kScaled = false;  ///< whether a token's values share a stored scale
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     return V::load(reinterpret_cast<const float*>(tile) + (2 * pair + kParity) * width + lane);
@@ -23,7 +24,8 @@ struct F32Elements {
 };
 struct F16Elements {
   static constexpr int kBytes = 2;
-  static constexpr int kRowsPerPair = 2;  ///< of the tile in memory, for two of k
+  static constexpr int kRowsPerPair = 2;
+  static constexpr bool kScaled = false;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     return V::f16(reinterpret_cast<const uint16_t*>(tile) + (2 * pair + kParity) * width + lane);
@@ -33,9 +35,37 @@ struct F16Elements {
     return V::f16(reinterpret_cast<const uint16_t*>(row) + i * V::kLanes);
   }
 };
+/// Codes without their scales, which belong to a token and are applied to scores and weights.
+struct I8Elements {
+  static constexpr int kBytes = 1;
+  static constexpr int kRowsPerPair = 2;
+  static constexpr bool kScaled = true;
+  template <class V, int kParity>
+  static V k(const std::byte* tile, int width, int64_t pair, int lane) {
+    return V::i8(reinterpret_cast<const int8_t*>(tile) + (2 * pair + kParity) * width + lane);
+  }
+  template <class V>
+  static V v(const std::byte* row, int i) {
+    return V::i8(reinterpret_cast<const int8_t*>(row) + i * V::kLanes);
+  }
+};
+struct E4m3Elements {
+  static constexpr int kBytes = 1;
+  static constexpr int kRowsPerPair = 2;
+  static constexpr bool kScaled = true;
+  template <class V, int kParity>
+  static V k(const std::byte* tile, int width, int64_t pair, int lane) {
+    return V::e4m3(reinterpret_cast<const uint8_t*>(tile) + (2 * pair + kParity) * width + lane);
+  }
+  template <class V>
+  static V v(const std::byte* row, int i) {
+    return V::e4m3(reinterpret_cast<const uint8_t*>(row) + i * V::kLanes);
+  }
+};
 struct Bf16Elements {
   static constexpr int kBytes = 2;
-  static constexpr int kRowsPerPair = 1;  ///< of the tile in memory, for two of k
+  static constexpr int kRowsPerPair = 1;
+  static constexpr bool kScaled = false;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
     const auto* const words = reinterpret_cast<const uint32_t*>(tile) + pair * width + lane;

@@ -100,13 +100,19 @@ struct Kernels {
   void (*rotate)(const float* x, const float* cos, const float* sin, int half, int head_dim, float factor, float* out);
   /// x to bf16 or f16, to nearest even.
   void (*round)(DType dtype, const float* x, int64_t n, uint16_t* out);
+  /// One head's K or V to codes of a scaled cache type; returns what the values that attention reads from them are to
+  /// be multiplied by, from the largest |x|. int8: scale = max / 127, code = round(x * (127 / max)). fp8_e4m3: code =
+  /// round(x * (448 / max)), read as 2^-8 of what it says, scale = max / 448 * 2^8. Ties to even; scale 0 where max is
+  /// below 1e-30, NaN where a value is.
+  float (*encode)(DType dtype, const float* x, int n, uint8_t* codes);
   /// Index of the first maximum.
   int64_t (*argmax)(const float* x, int64_t n);
 
   /// One query against the keys [partition * 256, + keys) of its sequence: per head the maximum m of the scores, l =
   /// sum of exp2(score - m) and o = sum of exp2(score - m) * v, to out + h * out_stride as o[v_dim], m, l. A score is
-  /// the FMA over d ascending; l goes over 16 virtual lanes (lane key mod 16) and a tree of halves; o ascends over the
-  /// keys. `scratch` holds attention_scratch() bytes.
+  /// the FMA over d ascending, times the key's scale where the cache type has one; such a V's scale multiplies
+  /// exp2(...) in o but not in l; l goes over 16 virtual lanes (lane key mod 16) and a tree of halves; o ascends over
+  /// the keys. `scratch` holds attention_scratch() bytes.
   void (*attend_partition)(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition,
                            int keys, std::byte* scratch, float* out, int64_t out_stride);
   /// Joins the results of `partitions` partitions in ascending order and divides: out[head_dim]. Overwrites the first.

@@ -22,8 +22,11 @@ KvLayout::KvLayout(DType type, int kv_heads, int dim, int size, int wide_chunk)
   chunk = head_dim % wide_chunk == 0 ? wide_chunk : kUnit;
   k_dim = round_up(head_dim, 2);
   v_dim = round_up(head_dim, chunk);
-  k_head_bytes = static_cast<size_t>(k_dim) * block_size * size_of(dtype);
-  v_head_bytes = static_cast<size_t>(v_dim) * block_size * size_of(dtype);
+  const size_t scale_bytes = scaled() ? sizeof(float) : 0;
+  k_tile_bytes = (k_dim * size_of(dtype) + scale_bytes) * tile;
+  v_tile_bytes = (v_dim * size_of(dtype) + scale_bytes) * tile;
+  k_head_bytes = k_tile_bytes * (block_size / tile);
+  v_head_bytes = v_tile_bytes * (block_size / tile);
 }
 
 void KvLayout::write_k(std::byte* block, int slot, const float* values) const {
@@ -60,6 +63,20 @@ void KvLayout::write_v(std::byte* block, int slot, const uint16_t* values) const
     }
     for (int i = 0; i < count; ++i) row[i % 16 * 2 + i / 16] = values[first + i];
   }
+}
+
+void KvLayout::write_k(std::byte* block, int slot, const uint8_t* codes, float scale) const {
+  std::byte* const to = block + slot / tile * k_tile_bytes;
+  for (int d = 0; d < head_dim; ++d) to[d * tile + slot % tile] = std::byte{codes[d]};
+  std::memcpy(to + k_dim * tile + slot % tile * sizeof scale, &scale, sizeof scale);
+}
+
+void KvLayout::write_v(std::byte* block, int slot, const uint8_t* codes, float scale) const {
+  std::byte* const to = block + slot / tile * v_tile_bytes;
+  for (int first = 0; first < head_dim; first += chunk) {
+    std::memcpy(to + first * tile + slot % tile * chunk, codes + first, std::min(chunk, head_dim - first));
+  }
+  std::memcpy(to + v_dim * tile + slot % tile * sizeof scale, &scale, sizeof scale);
 }
 
 }  // namespace gristmill::device::cpu

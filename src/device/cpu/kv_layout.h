@@ -15,6 +15,9 @@ namespace gristmill::device::cpu {
 /// scores or sums. K: [tile][d][tokens] for f32 and f16, [tile][d / 2][tokens][2] for bf16, which turns a 32-bit lane
 /// into two float32 without a shuffle. V: [tile][chunk][tokens][dimensions of a chunk]; bf16 stores dimension i of
 /// every 32 at 2i and i + 16 at 2i + 1, for the same reason. Dimensions are padded (k_dim, v_dim) and padding is zero.
+///
+/// int8 and fp8_e4m3: tiles as for f32, and behind the codes of a tile a float32 scale per token, one for K and one for
+/// V of each head. A token's scale depends on its own values only, so that stored values never depend on the schedule.
 inline constexpr int kGroupShift = 10;
 inline constexpr int kGroupTokens = 1 << kGroupShift;
 
@@ -28,6 +31,8 @@ struct KvLayout {
   int chunk = 0;        ///< dimensions of a chunk of V
   int k_dim = 0;
   int v_dim = 0;
+  size_t k_tile_bytes = 0;  ///< of one head, with scales
+  size_t v_tile_bytes = 0;
   size_t k_head_bytes = 0;  ///< of one head in one block
   size_t v_head_bytes = 0;
 
@@ -35,6 +40,8 @@ struct KvLayout {
   /// `wide_chunk`: dimensions of V that the kernels like to sum at once, 32 or 64.
   KvLayout(DType dtype, int heads, int head_dim, int block_size, int wide_chunk);
 
+  /// Whether elements are codes with a scale per token.
+  bool scaled() const { return size_of(dtype) == 1; }
   /// Of all heads in one block.
   size_t block_bytes() const { return heads * (k_head_bytes + v_head_bytes); }
   /// Logarithm of the blocks in a group.
@@ -51,6 +58,9 @@ struct KvLayout {
   void write_k(std::byte* block, int slot, const uint16_t* values) const;
   void write_v(std::byte* block, int slot, const float* values) const;
   void write_v(std::byte* block, int slot, const uint16_t* values) const;
+  /// For the scaled types: codes and scale of Kernels::encode.
+  void write_k(std::byte* block, int slot, const uint8_t* codes, float scale) const;
+  void write_v(std::byte* block, int slot, const uint8_t* codes, float scale) const;
 };
 
 /// One K/V head: its K and V of block 0 of the pool, and the blocks of a sequence.

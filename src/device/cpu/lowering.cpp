@@ -74,10 +74,6 @@ class Lowering {
 
  private:
   void lay_out_caches() {
-    if (cache_.dtype != DType::f32 && cache_.dtype != DType::bf16 && cache_.dtype != DType::f16) {
-      throw Error(cat("KV cache type ", name_of(cache_.dtype),
-                      ": the CPU back end keeps K and V as float32, bfloat16 or float16"));
-    }
     const int size = cache_.block_size;
     if (size < 8 || size > 256 || (size & (size - 1)) != 0) {
       throw Error(cat("KV cache block size ", size, ": must be 8, 16, 32, 64, 128 or 256"));

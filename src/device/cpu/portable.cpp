@@ -109,6 +109,7 @@ const Kernels& portable_kernels() {
       .silu_mul = silu_mul_row<V>,
       .rotate = rotate_row<V>,
       .round = round_row<V>,
+      .encode = encode_row<V>,
       .argmax = argmax_row<V>,
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,

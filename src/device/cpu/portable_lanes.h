@@ -100,6 +100,14 @@ struct PortableLanes {
   static PortableLanes f16(const uint16_t* p) {
     return each([&](int i) { return f16_to_f32(p[i]); });
   }
+  static PortableLanes i8(const int8_t* p) {
+    return each([&](int i) { return static_cast<float>(p[i]); });
+  }
+  /// 2^-8 times the E4M3 values: as halves they have the same mantissas, and exponents that count from 15 in place
+  /// of 7.
+  static PortableLanes e4m3(const uint8_t* p) {
+    return each([&](int i) { return f16_to_f32(static_cast<uint16_t>((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7)); });
+  }
   /// The lower and upper bfloat16 of kLanes 32-bit pairs.
   static PortableLanes bf16_even(const uint32_t* p) {
     return each([&](int i) { return std::bit_cast<float>(p[i] << 16); });

@@ -1,9 +1,12 @@
 #pragma once
 // Kernels on single rows, written once over a vector class (device/cpu/portable_lanes.h says what its operations mean).
 // Files for an instruction set include this inside their target region, after all other headers.
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
+#include "base/float8.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/target.h"
 
@@ -195,6 +198,31 @@ void round_row(DType dtype, const float* x, int64_t n, uint16_t* out) {
     store(last, V::load_first(x + i, left));
     for (int j = 0; j < left; ++j) out[i + j] = last[j];
   }
+}
+
+template <class V>
+float encode_row(DType dtype, const float* x, int n, uint8_t* codes) {
+  uint32_t peak = 0;  // of the bits, which order magnitudes, and NaN above all
+  for (int i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+    peak = magnitude > peak ? magnitude : peak;
+  }
+  const float largest = std::bit_cast<float>(peak);
+  if (largest < 1e-30f) {
+    std::memset(codes, 0, static_cast<size_t>(n));
+    return 0;
+  }
+  if (dtype == DType::fp8_e4m3) {
+    const float inverse = 448.0f / largest;
+    for (int i = 0; i < n; ++i) codes[i] = f32_to_fp8_e4m3(x[i] * inverse);
+    return largest / 448.0f * 256.0f;
+  }
+  const float inverse = 127.0f / largest;
+  for (int i = 0; i < n; ++i) {
+    // Adding 1.5 * 2^23 leaves no fraction bits: the addition does the rounding.
+    codes[i] = static_cast<uint8_t>(std::bit_cast<uint32_t>(x[i] * inverse + 0x1.8p23f));
+  }
+  return largest / 127.0f;
 }
 
 template <class V>

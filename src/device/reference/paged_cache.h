@@ -9,10 +9,11 @@
 namespace gristmill::device::reference {
 
 /// K and V of all layers in blocks of CacheOptions::block_size tokens. Within a block, layer by layer: K of all its
-/// tokens, then V, each [token][kv_head][head_dim] in the cache's element type.
+/// tokens, then V, each [token][kv_head][head_dim] in the cache's element type; for int8 and fp8_e4m3 a float32 scale
+/// follows each head's codes.
 class PagedCache {
  public:
-  /// Throws Error for an element type that it cannot hold.
+  /// Throws Error for a block size that it cannot hold.
   PagedCache(const std::vector<CacheDecl>& layers, const CacheOptions& options);
 
   size_t bytes_per_block() const { return block_bytes_; }
@@ -36,6 +37,9 @@ class PagedCache {
     int kv_heads = 0;
     int head_dim = 0;
   };
+  size_t head_bytes(int head_dim) const;
+  /// The stored bytes of K (or V) of one head of a token.
+  std::byte* head(const Layer& layer, std::span<const int32_t> table, int32_t position, bool value, int index) const;
   /// The stored bytes of K (or V) of one token.
   std::byte* token(const Layer& layer, std::span<const int32_t> table, int32_t position, bool value) const;
   template <class Element>

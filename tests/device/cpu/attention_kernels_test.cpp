@@ -52,7 +52,13 @@ struct Fixture {
         const size_t at = static_cast<size_t>((key * shape.kv_heads + head) * shape.head_dim);
         const int32_t block = table[static_cast<size_t>(key / shape.block_size)];
         const int slot = key % shape.block_size;
-        if (shape.dtype == DType::f32) {
+        if (layout.scaled()) {
+          std::vector<uint8_t> codes(static_cast<size_t>(shape.head_dim));
+          const float k_scale = kernels.encode(shape.dtype, k.data() + at, shape.head_dim, codes.data());
+          layout.write_k(pool.k(layout, head, block), slot, codes.data(), k_scale);
+          const float v_scale = kernels.encode(shape.dtype, v.data() + at, shape.head_dim, codes.data());
+          layout.write_v(pool.v(layout, head, block), slot, codes.data(), v_scale);
+        } else if (shape.dtype == DType::f32) {
           layout.write_k(pool.k(layout, head, block), slot, k.data() + at);
           layout.write_v(pool.v(layout, head, block), slot, v.data() + at);
         } else {
@@ -113,7 +119,11 @@ TEST_P(AttentionKernels, FollowsFloat64) {
   const Shape& s = GetParam();
   const Fixture fixture(s);
   const auto got = fixture.attend(*usable_kernels().front(), s.keys - 1, 1, true);
-  const double tolerance = s.dtype == DType::f32 ? 2e-6 : s.dtype == DType::f16 ? 2e-3 : 1.5e-2;
+  const double tolerance = s.dtype == DType::f32        ? 2e-6
+                           : s.dtype == DType::f16      ? 2e-3
+                           : s.dtype == DType::fp8_e4m3 ? 0.15
+                           : s.dtype == DType::i8       ? 4e-2
+                                                        : 1.5e-2;
   const int heads = s.kv_heads * s.group;
   for (int h = 0; h < heads; ++h) {
     std::vector<double> p;
@@ -151,7 +161,14 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionKernels,
                                          Shape{DType::f16, 1, 3, 64, 32, 520}, Shape{DType::f16, 1, 6, 80, 16, 90},
                                          Shape{DType::f16, 1, 2, 16, 8, 33}, Shape{DType::f32, 1, 3, 64, 128, 300},
                                          Shape{DType::f32, 1, 8, 48, 16, 100}, Shape{DType::f32, 1, 1, 1, 8, 9},
-                                         Shape{DType::bf16, 1, 3, 64, 16, 1}, Shape{DType::f16, 2, 3, 32, 32, 2100}),
+                                         Shape{DType::bf16, 1, 3, 64, 16, 1}, Shape{DType::f16, 2, 3, 32, 32, 2100},
+                                         Shape{DType::i8, 1, 3, 64, 16, 700}, Shape{DType::i8, 2, 1, 64, 32, 256},
+                                         Shape{DType::i8, 1, 4, 128, 64, 257}, Shape{DType::i8, 2, 7, 40, 8, 300},
+                                         Shape{DType::i8, 1, 5, 33, 16, 77}, Shape{DType::i8, 1, 2, 22, 32, 45},
+                                         Shape{DType::i8, 1, 3, 64, 16, 1}, Shape{DType::fp8_e4m3, 1, 3, 64, 16, 700},
+                                         Shape{DType::fp8_e4m3, 2, 2, 128, 32, 257},
+                                         Shape{DType::fp8_e4m3, 2, 7, 40, 8, 300},
+                                         Shape{DType::fp8_e4m3, 1, 5, 33, 16, 77}),
                          name_of_shape);
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "base/float8.h"
 #include "base/half.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels.h"
@@ -172,6 +173,39 @@ TEST(RowKernels, RoundGoesToTheNearestEven) {
       for (size_t i = 0; i < n; ++i) EXPECT_EQ(out[i], dtype == DType::bf16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]));
       EXPECT_EQ(out[n], 7);
     }
+  }
+}
+
+TEST(RowKernels, EncodeGivesTheLargestMagnitudeTheLargestCode) {
+  auto x = random_row(70, 12, 3.0f);
+  x[40] = -20.0f;
+  for (DType dtype : {DType::i8, DType::fp8_e4m3}) {
+    for (size_t n : {1u, 9u, 16u, 33u, 70u}) {
+      float scale = 0;
+      const auto work = [&](const Kernels& kernels) {
+        std::vector<uint8_t> codes(n + 1, 7);
+        scale = kernels.encode(dtype, x.data(), static_cast<int>(n), codes.data());
+        return codes;
+      };
+      expect_portable_bits(work);
+      const auto codes = work(portable_kernels());
+      const float largest = std::fabs(
+          n > 40 ? x[40] : *std::max_element(x.begin(), x.begin() + static_cast<long>(n), [](float a, float b) {
+            return std::fabs(a) < std::fabs(b);
+          }));
+      for (size_t i = 0; i < n; ++i) {
+        const bool i8 = dtype == DType::i8;
+        const float value = i8 ? static_cast<float>(static_cast<int8_t>(codes[i])) * scale
+                               : fp8_e4m3_to_f32(codes[i]) * 0x1p-8f * scale;
+        EXPECT_NEAR(value, x[i], i8 ? largest / 253 : std::fabs(x[i]) / 15 + largest * 0x1p-19f) << n << " " << i;
+      }
+      EXPECT_EQ(codes[n], 7);
+    }
+    const std::vector<float> zeros(5);
+    uint8_t codes[5];
+    EXPECT_EQ(portable_kernels().encode(dtype, zeros.data(), 5, codes), 0.0f);
+    EXPECT_EQ(codes[0], 0);
+    EXPECT_EQ(codes[4], 0);
   }
 }
 
