@@ -113,7 +113,8 @@ class EngineChat final : public ChatBackend {
     }
     request.sampling = to_params(sampling_);
     request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(room, sampling_.max_tokens.value_or(room)));
-    validate(request.sampling, info_.vocabulary);
+    request.known_tokens = std::min(tokenizer_->vocabulary(), info_.vocabulary);
+    validate(request.sampling, request.known_tokens);
     request.eos_ids = end_ids_;
 
     const engine::RequestId id = request.id;

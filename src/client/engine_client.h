@@ -26,9 +26,10 @@ class EngineClient {
   virtual engine::RequestId next_id() = 0;
   /// Queues the request (request.id from next_id()). Fails by way of the handler when the engine is not ready.
   virtual void submit(engine::EngineRequest request, OutputHandler handler) = 0;
-  /// Ends all choices of the request with FinishReason::abort and frees its memory within a step. Unknown ids are
-  /// ignored.
-  virtual void abort(engine::RequestId id) = 0;
+  /// Ends one choice of the request, or engine::every_choice, with FinishReason::abort and frees its memory within a
+  /// step. Unknown ids and choices that have ended are ignored.
+  virtual void abort(engine::RequestId id, int32_t choice) = 0;
+  void abort(engine::RequestId id) { abort(id, engine::every_choice); }
   virtual EngineHealth health() const = 0;
   /// Why health() is not ready; empty when it is.
   virtual std::string health_detail() const = 0;

@@ -60,7 +60,10 @@ class EngineProcess {
           if (loaded_ && loop_ != nullptr) loop_->submit(wire::read_submit(frame->payload));
           break;
         case wire::Type::abort:
-          if (loaded_ && loop_ != nullptr) loop_->abort(wire::read_abort(frame->payload));
+          if (loaded_ && loop_ != nullptr) {
+            const auto [id, choice] = wire::read_abort(frame->payload);
+            loop_->abort(id, choice);
+          }
           break;
         case wire::Type::reset:
           send(wire::reset_answer_frame(loaded_ && loop_ != nullptr && loop_->reset_prefix_cache()));

@@ -33,10 +33,10 @@ class InProcessClient final : public EngineClient {
     loop_->submit(std::move(request));
   }
 
-  void abort(engine::RequestId id) override {
+  void abort(engine::RequestId id, int32_t choice) override {
     const std::lock_guard lock(mutex_);
-    if (loop_ != nullptr) loop_->abort(id);
-    if (loop_ == nullptr) aborted_.push_back(id);
+    if (loop_ != nullptr) loop_->abort(id, choice);
+    if (loop_ == nullptr) aborted_.emplace_back(id, choice);
   }
 
   EngineHealth health() const override {
@@ -96,8 +96,8 @@ class InProcessClient final : public EngineClient {
       for (engine::EngineRequest& request : queued_) {
         if (loop_ != nullptr) loop_->submit(std::move(request));
       }
-      for (const engine::RequestId id : aborted_) {
-        if (loop_ != nullptr) loop_->abort(id);
+      for (const auto& [id, choice] : aborted_) {
+        if (loop_ != nullptr) loop_->abort(id, choice);
       }
       queued_.clear();
       aborted_.clear();
@@ -112,7 +112,7 @@ class InProcessClient final : public EngineClient {
   EngineHealth health_ = EngineHealth::starting;
   std::string detail_ = "the engine is loading the model";
   std::vector<engine::EngineRequest> queued_;
-  std::vector<engine::RequestId> aborted_;
+  std::vector<std::pair<engine::RequestId, int32_t>> aborted_;
   std::unique_ptr<engine::EngineLoop> loop_;
   std::thread loader_;
 };

@@ -67,11 +67,11 @@ class ProcessClient final : public EngineClient {
     wake();
   }
 
-  void abort(engine::RequestId id) override {
+  void abort(engine::RequestId id, int32_t choice) override {
     {
       const std::lock_guard lock(mutex_);
       if (health_ != EngineHealth::ready) return;
-      outbox_.push_back(wire::abort_frame(id));
+      outbox_.push_back(wire::abort_frame(id, choice));
     }
     wake();
   }
@@ -324,6 +324,8 @@ class ProcessClient final : public EngineClient {
     now.prefix_queries += base.prefix_queries;
     now.prefix_hits += base.prefix_hits;
     now.steps += base.steps;
+    now.step_tokens += base.step_tokens;
+    for (size_t i = 0; i < now.steps_by_tokens.size(); ++i) now.steps_by_tokens[i] += base.steps_by_tokens[i];
     now.forward_seconds += base.forward_seconds;
     now.step_seconds += base.step_seconds;
     return now;

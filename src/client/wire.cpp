@@ -36,6 +36,10 @@ class Writer {
   }
   template <class T>
   void operator()(const std::vector<T>& list);
+  template <Plain T, size_t n>
+  void operator()(const std::array<T, n>& values) {
+    for (const T& value : values) (*this)(value);
+  }
   template <class T>
   void operator()(const std::optional<T>& value) {
     (*this)(value.has_value());
@@ -74,6 +78,10 @@ class Reader {
   }
   template <class T>
   void operator()(std::vector<T>& list);
+  template <Plain T, size_t n>
+  void operator()(std::array<T, n>& values) {
+    for (T& value : values) (*this)(value);
+  }
   template <class T>
   void operator()(std::optional<T>& value) {
     bool there = false;
@@ -136,7 +144,7 @@ void fields(C& c, T& v) {
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineRequest>
 void fields(C& c, T& v) {
-  c(v.id), c(v.prompt), c(v.sampling), c(v.n), c(v.priority), c(v.arrival), c(v.eos_ids), c(v.cache_salt);
+  c(v.id), c(v.prompt), c(v.sampling), c(v.n), c(v.priority), c(v.eos_ids), c(v.known_tokens), c(v.cache_salt);
 }
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, TokenLogprob>
@@ -152,7 +160,7 @@ template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineOutput>
 void fields(C& c, T& v) {
   c(v.id), c(v.index), c(v.tokens), c(v.finish), c(v.stop_token), c(v.prompt_tokens), c(v.cached_tokens);
-  c(v.prompt_logprobs), c(v.error);
+  c(v.prompt_logprobs), c(v.error), c(v.bad_request), c(v.queued), c(v.scheduled), c(v.made);
 }
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineStats>
@@ -160,7 +168,7 @@ void fields(C& c, T& v) {
   c(v.running), c(v.waiting), c(v.total_blocks), c(v.free_blocks), c(v.prompt_tokens), c(v.cached_prompt_tokens);
   c(v.generated_tokens), c(v.preemptions), c(v.prefix_queries), c(v.prefix_hits), c(v.state_snapshots), c(v.steps),
       c(v.forward_seconds);
-  c(v.step_seconds);
+  c(v.step_seconds), c(v.step_tokens), c(v.steps_by_tokens);
 }
 
 template <class T>
@@ -224,8 +232,8 @@ Bytes failed_frame(const std::string& why) {
 Bytes submit_frame(const engine::EngineRequest& request) {
   return make_frame(Type::submit, request);
 }
-Bytes abort_frame(engine::RequestId id) {
-  return make_frame(Type::abort, id);
+Bytes abort_frame(engine::RequestId id, int32_t choice) {
+  return make_frame(Type::abort, id, choice);
 }
 Bytes outputs_frame(const std::vector<engine::EngineOutput>& outputs) {
   return make_frame(Type::outputs, outputs);
@@ -260,8 +268,8 @@ std::string read_failed(std::span<const uint8_t> payload) {
 engine::EngineRequest read_submit(std::span<const uint8_t> payload) {
   return read_one<engine::EngineRequest>(payload);
 }
-engine::RequestId read_abort(std::span<const uint8_t> payload) {
-  return read_one<engine::RequestId>(payload);
+std::pair<engine::RequestId, int32_t> read_abort(std::span<const uint8_t> payload) {
+  return read_one<std::pair<engine::RequestId, int32_t>>(payload);
 }
 std::vector<engine::EngineOutput> read_outputs(std::span<const uint8_t> payload) {
   return read_one<std::vector<engine::EngineOutput>>(payload);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine_config.h"
@@ -12,7 +13,7 @@
 
 namespace gristmill::wire {
 
-inline constexpr uint32_t version = 1;
+inline constexpr uint32_t version = 2;
 inline constexpr uint32_t max_frame = 1u << 30;
 
 enum class Type : uint16_t {
@@ -20,7 +21,7 @@ enum class Type : uint16_t {
   ready,         ///< engine -> front: EngineInfo
   failed,        ///< engine -> front: why it cannot start
   submit,        ///< front -> engine: EngineRequest
-  abort,         ///< front -> engine: RequestId
+  abort,         ///< front -> engine: RequestId, choice or every_choice
   outputs,       ///< engine -> front: vector<EngineOutput>
   stats,         ///< engine -> front, every quarter second: EngineStats, seconds in the running step
   reset,         ///< front -> engine: drop the prefix cache
@@ -35,7 +36,7 @@ Bytes hello_frame(const engine::EngineConfig& config);
 Bytes ready_frame(const engine::EngineInfo& info);
 Bytes failed_frame(const std::string& why);
 Bytes submit_frame(const engine::EngineRequest& request);
-Bytes abort_frame(engine::RequestId id);
+Bytes abort_frame(engine::RequestId id, int32_t choice);
 Bytes outputs_frame(const std::vector<engine::EngineOutput>& outputs);
 Bytes stats_frame(const engine::EngineStats& stats, double seconds_in_step);
 Bytes reset_answer_frame(bool done);
@@ -51,7 +52,7 @@ engine::EngineConfig read_hello(std::span<const uint8_t> payload);
 engine::EngineInfo read_ready(std::span<const uint8_t> payload);
 std::string read_failed(std::span<const uint8_t> payload);
 engine::EngineRequest read_submit(std::span<const uint8_t> payload);
-engine::RequestId read_abort(std::span<const uint8_t> payload);
+std::pair<engine::RequestId, int32_t> read_abort(std::span<const uint8_t> payload);
 std::vector<engine::EngineOutput> read_outputs(std::span<const uint8_t> payload);
 struct StatsMessage {
   engine::EngineStats stats;

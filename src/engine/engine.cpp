@@ -165,15 +165,17 @@ EngineStats Engine::stats() const {
   stats.free_blocks = cache_->pool().free_count();
   stats.preemptions = scheduler_->preemptions();
   stats.prefix_queries = cache_->queries();
-  stats.prefix_hits = cache_->hits();
+  stats.prefix_hits = stats.cached_prompt_tokens = cache_->hits();
   stats.state_snapshots = cache_->snapshots();
   return stats;
 }
 
 void Engine::add(EngineRequest request) {
   std::string wrong;
+  const int32_t known = request.known_tokens > 0 ? request.known_tokens : info_.vocabulary;
+  request.known_tokens = std::min(known, info_.vocabulary);
   try {
-    validate(request.sampling, info_.vocabulary);
+    validate(request.sampling, request.known_tokens);
     if (request.prompt.empty()) wrong = "the prompt is empty";
     if (request.n < 1) wrong = "n must be at least 1";
     if (static_cast<int64_t>(request.prompt.size()) >= info_.max_model_len) {
@@ -183,7 +185,7 @@ void Engine::add(EngineRequest request) {
     const bool out_of_range = std::any_of(request.prompt.begin(), request.prompt.end(),
                                           [&](int32_t token) { return token < 0 || token >= info_.vocabulary; });
     if (out_of_range) wrong = cat("the prompt holds a token id outside 0 to ", info_.vocabulary - 1);
-    std::erase_if(request.eos_ids, [&](int32_t id) { return id < 0 || id >= info_.vocabulary; });
+    std::erase_if(request.eos_ids, [&](int32_t id) { return id < 0 || id >= request.known_tokens; });
   } catch (const Error& error) {
     wrong = error.what();
   }
@@ -194,16 +196,22 @@ void Engine::add(EngineRequest request) {
       output.index = choice;
       output.finish = FinishReason::error;
       output.error = wrong;
+      output.bad_request = true;
       outputs_.push_back(std::move(output));
     }
     return;
   }
+  const RequestId id = request.id;
   scheduler_->add(std::make_shared<const EngineRequest>(std::move(request)), static_cast<uint64_t>(config_.seed));
+  const double now = seconds_now();
+  for (Sequence* sequence : scheduler_->choices(id)) sequence->queued = now;
 }
 
-void Engine::abort(RequestId id) {
-  for (Sequence* sequence : scheduler_->choices(id)) sequence->abort_wanted = true;
-  aborting_.push_back(id);
+void Engine::abort(RequestId id, int32_t choice) {
+  for (Sequence* sequence : scheduler_->choices(id)) {
+    if (choice == every_choice || sequence->choice == choice) sequence->abort_wanted = true;
+  }
+  aborting_.emplace_back(id, choice);
 }
 
 bool Engine::reset_prefix_cache() {
@@ -218,9 +226,10 @@ bool Engine::idle() const {
 
 // A sequence that a waiting plan computes prompt tokens for runs once more: others may share the blocks it fills.
 void Engine::settle_aborts(const StepPlan& pending) {
-  std::erase_if(aborting_, [&](RequestId id) {
+  std::erase_if(aborting_, [&](const std::pair<RequestId, int32_t>& wanted) {
     bool settled = true;
-    for (Sequence* sequence : scheduler_->choices(id)) {
+    for (Sequence* sequence : scheduler_->choices(wanted.first)) {
+      if (wanted.second != every_choice && wanted.second != sequence->choice) continue;
       const bool needed = std::any_of(pending.entries.begin(), pending.entries.end(), [&](const PlanEntry& entry) {
         return entry.sequence == sequence && entry.first + entry.count <= sequence->size();
       });
@@ -242,6 +251,9 @@ void Engine::step(std::vector<EngineOutput>& outputs) {
     plan = scheduler_->plan();
   }
   if (!plan.empty()) {
+    for (const PlanEntry& entry : plan.entries) {
+      if (entry.sequence->scheduled == 0) entry.sequence->scheduled = started;
+    }
     {
       const StepTrace::Span span(trace_, "bind", stats_.steps);
       bind(plan);
@@ -267,12 +279,19 @@ void Engine::step(std::vector<EngineOutput>& outputs) {
     } catch (const device::StepError& error) {
       fail_step(plan, error.what());
     }
-    ++stats_.steps;
+    count_step(plan);
     stats_.step_seconds += seconds_now() - started;
   }
   std::move(outputs_.begin(), outputs_.end(), std::back_inserter(outputs));
   outputs_.clear();
   scheduler_->forget_finished();
+}
+
+void Engine::count_step(const StepPlan& plan) {
+  ++stats_.steps;
+  stats_.step_tokens += static_cast<uint64_t>(plan.tokens);
+  const auto bucket = std::lower_bound(step_token_bounds.begin(), step_token_bounds.end(), plan.tokens);
+  ++stats_.steps_by_tokens[static_cast<size_t>(bucket - step_token_bounds.begin())];
 }
 
 void Engine::bind(const StepPlan& plan) {
@@ -302,7 +321,9 @@ void Engine::bind(const StepPlan& plan) {
     }
     if (!entry.samples) continue;
     logit_rows_.push_back(first_row + entry.count - 1);
-    want_logits_.push_back(Sampler::argmax_is_enough(s.sample_context()) ? 0 : 1);
+    const bool argmax = s.request->sampling.max_tokens == 0 ||
+                        (Sampler::argmax_is_enough(s.sample_context()) && s.request->known_tokens == info_.vocabulary);
+    want_logits_.push_back(argmax ? 0 : 1);
   }
   if (!restores.empty()) executable_->copy_states(restores);
 }
@@ -322,8 +343,11 @@ void Engine::commit(const StepPlan& plan, const device::StepResult& result) {
     const int32_t reported = reported_rows(entry);
     commit_prompt_logprobs(entry, reported, result, row);
     row += static_cast<size_t>(reported);
-    if (s.state != SequenceState::finished && entry.first < s.prompt_size()) {
-      stats_.prompt_tokens += static_cast<uint64_t>(std::min(entry.count, s.prompt_size() - entry.first));
+    if (s.state != SequenceState::finished) {
+      const int32_t computed = std::min(entry.first + entry.count, s.prompt_size());
+      const int32_t counted = std::max(s.prompt_counted, std::max(s.cached_tokens, 0));
+      stats_.prompt_tokens += static_cast<uint64_t>(std::max(computed - counted, 0));
+      s.prompt_counted = std::max(computed, counted);
     }
     append_token(s, entry, result, row);
     row += entry.samples ? 1 : 0;
@@ -333,7 +357,7 @@ void Engine::commit(const StepPlan& plan, const device::StepResult& result) {
 void Engine::commit_prompt_logprobs(const PlanEntry& entry, int32_t rows, const device::StepResult& result,
                                     size_t row) {
   Sequence& s = *entry.sequence;
-  const size_t vocabulary = static_cast<size_t>(info_.vocabulary);
+  const size_t vocabulary = static_cast<size_t>(s.request->known_tokens);
   for (int32_t at = entry.first; at < entry.first + rows; ++at, ++row) {
     // A preemption in the middle of the prompt: these rows are kept already.
     if (static_cast<size_t>(at) + 1 < s.prompt_logprobs.size()) continue;
@@ -350,16 +374,22 @@ void Engine::append_token(Sequence& s, const PlanEntry& entry, const device::Ste
     scheduler_->commit(entry, nullptr);
     return;
   }
+  if (s.request->sampling.max_tokens == 0) {  // only the prompt is wanted, e.g. its log-probabilities
+    scheduler_->commit(entry, nullptr);
+    emit(s, nullptr, FinishReason::length, -1);
+    return;
+  }
   OutputToken token;
   if (want_logits_[row] != 0) {
     try {
       Sampled sampled =
-          sampler_.sample({result.logits[row], static_cast<size_t>(info_.vocabulary)}, s.sample_context());
+          sampler_.sample({result.logits[row], static_cast<size_t>(s.request->known_tokens)}, s.sample_context());
       token = {sampled.token, sampled.sampled, std::move(sampled.top)};
     } catch (const RequestError& error) {
       scheduler_->commit(entry, nullptr);
       emit(s, nullptr, FinishReason::error, -1);
       outputs_.back().error = error.what();
+      outputs_.back().bad_request = true;
       return;
     }
   } else {
@@ -396,6 +426,9 @@ void Engine::emit(Sequence& s, OutputToken* token, FinishReason finish, int32_t 
   output.cached_tokens = std::max(s.cached_tokens, 0);
   output.prompt_logprobs = std::move(s.prompt_logprobs);
   s.prompt_logprobs.clear();
+  output.queued = s.queued;
+  output.scheduled = s.scheduled;
+  output.made = seconds_now();
   outputs_.push_back(std::move(output));
   if (finish != FinishReason::none) scheduler_->finish(s);
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/progress.h"
@@ -33,7 +34,8 @@ class Engine {
 
   /// Queues a request; what is wrong with it comes back as an output with FinishReason::error.
   void add(EngineRequest request);
-  void abort(RequestId id);
+  /// Ends one choice of a request, or every_choice, with FinishReason::abort.
+  void abort(RequestId id, int32_t choice = every_choice);
   /// False while a request is open: its blocks could not be dropped.
   bool reset_prefix_cache();
   bool idle() const;
@@ -50,6 +52,7 @@ class Engine {
   void append_token(Sequence& sequence, const PlanEntry& entry, const device::StepResult& result, size_t row);
   void emit(Sequence& sequence, OutputToken* token, FinishReason finish, int32_t stop_token);
   void settle_aborts(const StepPlan& pending);
+  void count_step(const StepPlan& plan);
   void fail_step(const StepPlan& plan, const std::string& why);
 
   EngineConfig config_;
@@ -63,7 +66,7 @@ class Engine {
   StepTrace trace_;
   EngineStats stats_;
   StepPlan next_;  ///< planned while the last step ran
-  std::vector<RequestId> aborting_;
+  std::vector<std::pair<RequestId, int32_t>> aborting_;
   std::vector<EngineOutput> outputs_;
 
   // The inputs of the step in flight.

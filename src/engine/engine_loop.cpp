@@ -34,10 +34,10 @@ void EngineLoop::submit(EngineRequest request) {
   wake_.notify_one();
 }
 
-void EngineLoop::abort(RequestId id) {
+void EngineLoop::abort(RequestId id, int32_t choice) {
   {
     const std::lock_guard lock(mutex_);
-    aborted_.push_back(id);
+    aborted_.emplace_back(id, choice);
   }
   wake_.notify_one();
 }
@@ -78,7 +78,7 @@ bool EngineLoop::take_inbox(std::unique_lock<std::mutex>& lock) {
   const auto resets = std::exchange(resets_, {});
   lock.unlock();
   for (EngineRequest& request : requests) engine_->add(std::move(request));
-  for (const RequestId id : aborts) engine_->abort(id);
+  for (const auto& [id, choice] : aborts) engine_->abort(id, choice);
   if (resets.empty()) return true;
   const bool result = engine_->reset_prefix_cache();
   lock.lock();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -23,7 +24,7 @@ class EngineLoop {
   ~EngineLoop();
 
   void submit(EngineRequest request);
-  void abort(RequestId id);
+  void abort(RequestId id, int32_t choice = every_choice);
   /// Waits for the loop's answer.
   bool reset_prefix_cache();
   /// As of the end of the last step.
@@ -46,7 +47,7 @@ class EngineLoop {
   std::condition_variable wake_;
   std::condition_variable answered_;
   std::vector<EngineRequest> submitted_;
-  std::vector<RequestId> aborted_;
+  std::vector<std::pair<RequestId, int32_t>> aborted_;
   std::vector<Reset*> resets_;
   bool stop_ = false;
   EngineStats stats_;

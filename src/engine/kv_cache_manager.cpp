@@ -92,11 +92,13 @@ int32_t KvCacheManager::take_prefix(Sequence& sequence) {
   }
   sequence.named_blocks = found;
   sequence.computed = static_cast<int32_t>(found) * block_size_;
-  if (sequence.cached_tokens < 0) {
-    queries_ += static_cast<uint64_t>(sequence.size());
-    hits_ += static_cast<uint64_t>(sequence.computed);
-  }
   return sequence.computed;
+}
+
+void KvCacheManager::count_lookup(const Sequence& sequence) {
+  if (!prefix_caching_ || sequence.request->sampling.prompt_logprobs >= 0) return;
+  queries_ += static_cast<uint64_t>(sequence.prompt_size());
+  hits_ += static_cast<uint64_t>(sequence.cached_tokens);
 }
 
 bool KvCacheManager::reserve(Sequence& sequence, int32_t tokens) {

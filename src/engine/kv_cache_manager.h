@@ -21,6 +21,8 @@ class KvCacheManager {
   /// Gives a sequence without blocks the cached blocks of its longest known prefix, at most size() - 1 tokens: the last
   /// token is always computed, since its logits are wanted. Returns the tokens found and sets computed to them.
   int32_t take_prefix(Sequence& sequence);
+  /// The sequence is admitted for the first time: its lookup enters queries() and hits(), however often it was tried.
+  void count_lookup(const Sequence& sequence);
   /// Makes the block table cover `tokens`. False, with nothing changed, when there are not enough free blocks.
   bool reserve(Sequence& sequence, int32_t tokens);
   /// Names the blocks that lie within the first `computed` tokens and whose tokens are known.
@@ -40,8 +42,8 @@ class KvCacheManager {
 
   const BlockPool& pool() const { return pool_; }
   int32_t block_size() const { return block_size_; }
-  uint64_t queries() const { return queries_; }
-  uint64_t hits() const { return hits_; }
+  uint64_t queries() const { return queries_; }  ///< prompt tokens of admitted sequences
+  uint64_t hits() const { return hits_; }        ///< of those, tokens found
 
  private:
   const BlockHash& hash_of(Sequence& sequence, size_t block) const;

@@ -166,7 +166,10 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
       s.computed = 0;
       break;  // first come, first served: nobody overtakes
     }
-    if (s.cached_tokens < 0) s.cached_tokens = std::min(s.computed, s.prompt_size());
+    if (s.cached_tokens < 0) {
+      s.cached_tokens = std::min(s.computed, s.prompt_size());
+      cache_.count_lookup(s);
+    }
     waiting_.erase(waiting_.begin());
     s.state = SequenceState::running;
     running_.push_back(&s);

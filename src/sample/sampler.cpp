@@ -135,7 +135,8 @@ void Sampler::keep_only(std::span<const int32_t> ids) {
 
 Sampled Sampler::sample(std::span<const float> logits, const SampleContext& context) {
   Sampled result;
-  std::copy(logits.begin(), logits.end(), logits_.begin());
+  logits_.assign(logits.begin(), logits.end());
+  weights_.resize(logits.size());
   adjust(context);
   if (!(max_value(logits_) > masked)) {
     throw RequestError("allowed_token_ids",
@@ -148,26 +149,31 @@ Sampled Sampler::sample(std::span<const float> logits, const SampleContext& cont
     if (!raw && !p.greedy()) {
       for (float& logit : logits_) logit /= p.temperature;
     }
-    logprobs(raw ? logits : std::span<const float>(logits_), result.token, p.logprobs, result.sampled, result.top);
+    const bool as_logits = mode_ == LogprobsMode::raw_logits || mode_ == LogprobsMode::processed_logits;
+    report(raw ? logits : std::span<const float>(logits_), result.token, p.logprobs, as_logits, result.sampled,
+           result.top);
   }
   return result;
 }
 
-void Sampler::logprobs(std::span<const float> logits, int32_t token, int32_t top, TokenLogprob& of_token,
-                       std::vector<TokenLogprob>& best) {
+void Sampler::report(std::span<const float> logits, int32_t token, int32_t top, bool as_logits, TokenLogprob& of_token,
+                     std::vector<TokenLogprob>& best) {
   const float maximum = max_value(logits);
+  weights_.resize(logits.size());
   exp_shifted(logits, maximum, 1.0f, weights_.data());
   const double log_total = std::log(lane_sum(weights_));
   const auto logprob = [&](int32_t id) {
+    if (as_logits) return logits[static_cast<size_t>(id)];
     return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - static_cast<double>(maximum) -
                               log_total);
   };
-  const float own = logits[static_cast<size_t>(token)];
+  const bool beyond = static_cast<size_t>(token) >= logits.size();
+  const float own = beyond ? masked : logits[static_cast<size_t>(token)];
   int32_t rank = 1;
   for (size_t i = 0; i < logits.size(); ++i) {
     rank += logits[i] > own || (logits[i] == own && static_cast<int32_t>(i) < token) ? 1 : 0;
   }
-  of_token = {token, logprob(token), rank};
+  of_token = {token, beyond ? masked : logprob(token), rank};
   best.clear();
   if (top <= 0) return;
   int32_t place = 0;

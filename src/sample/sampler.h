@@ -53,13 +53,19 @@ class Sampler {
   explicit Sampler(int32_t vocabulary, LogprobsMode mode = LogprobsMode::raw_logprobs);
   /// Whether the argmax of the unchanged logits is the answer, so that the back end need not hand out the row.
   static bool argmax_is_enough(const SampleContext& context);
-  /// Throws RequestError when the request's masks leave no token.
+  /// `logits` may be shorter than the vocabulary: ids beyond them do not exist. The ids of the request must be below
+  /// their number. Throws RequestError when the request's masks leave no token.
   Sampled sample(std::span<const float> logits, const SampleContext& context);
-  /// Log-probabilities (or logits, by the mode) of `token` and of the `top` most likely tokens of a row.
+  /// Log-probabilities of `token` (-inf when it is beyond the row) and of the `top` most likely tokens of a row.
   void logprobs(std::span<const float> logits, int32_t token, int32_t top, TokenLogprob& of_token,
-                std::vector<TokenLogprob>& best);
+                std::vector<TokenLogprob>& best) {
+    report(logits, token, top, false, of_token, best);
+  }
 
  private:
+  /// logprobs(), or with `as_logits` the logits themselves.
+  void report(std::span<const float> logits, int32_t token, int32_t top, bool as_logits, TokenLogprob& of_token,
+              std::vector<TokenLogprob>& best);
   void adjust(const SampleContext& context);
   int32_t draw(const SampleContext& context);
   void keep_only(std::span<const int32_t> ids);

@@ -28,7 +28,7 @@ void validate(const SamplingParams& p, int32_t vocabulary) {
   require(std::isfinite(p.repetition_penalty) && p.repetition_penalty > 0, "repetition_penalty", "above 0");
   require(p.presence_penalty >= -2 && p.presence_penalty <= 2, "presence_penalty", "in [-2, 2]");
   require(p.frequency_penalty >= -2 && p.frequency_penalty <= 2, "frequency_penalty", "in [-2, 2]");
-  require(p.max_tokens >= 1, "max_tokens", "at least 1");
+  require(p.max_tokens >= 0, "max_tokens", "at least 0");
   require(p.min_tokens >= 0, "min_tokens", "at least 0");
   require(p.min_tokens <= p.max_tokens, "min_tokens", "at most max_tokens");
   require(p.logprobs >= -1 && p.logprobs <= vocabulary, "logprobs", "between 0 and the size of the vocabulary");

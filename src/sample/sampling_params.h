@@ -20,7 +20,7 @@ struct SamplingParams {
   float presence_penalty = 0.0f;    ///< [-2, 2]; counts output
   float frequency_penalty = 0.0f;   ///< [-2, 2]; counts output
   std::optional<int64_t> seed;
-  int32_t max_tokens = 16;  ///< >= 1
+  int32_t max_tokens = 16;  ///< >= 0; 0: the prompt is computed and nothing drawn
   int32_t min_tokens = 0;   ///< stop ids are masked until so many tokens are out
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;

@@ -47,7 +47,6 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
       arrival_(arrival),
       timings_(static_cast<size_t>(job_.choices())),
       cached_(job_.prompts.size(), -1),
-      open_(job_.prompts.size(), job_.n),
       unfinished_(static_cast<size_t>(job_.choices())) {
   const int64_t created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -69,8 +68,8 @@ void Generation::start() {
     request.sampling = job_.sampling;
     request.n = job_.n;
     request.priority = job_.priority;
-    request.arrival = arrival_;
     request.eos_ids = model_->end_ids;
+    request.known_tokens = model_->known_tokens();
     request.cache_salt = job_.cache_salt;
     engine_ids_.push_back(request.id);
     host_.client().submit(std::move(request),
@@ -90,25 +89,24 @@ void Generation::accept(size_t prompt, engine::EngineOutput&& output) {
   if (output.index < 0 || output.index >= job_.n || choices_[choice].finished()) return;
   if (!output.prompt_logprobs.empty()) answer_->set_prompt_logprobs(prompt, std::move(output.prompt_logprobs));
   if (output.tokens.empty() && output.finish == engine::FinishReason::none) return;
-  note_tokens(prompt, choice, output);
+  note_output(prompt, choice, output);
   const openai::Delta delta = choices_[choice].accept(output);
   answer_->accept(choice, delta, output, choices_[choice].stop_reason());
-  if (output.finish != engine::FinishReason::none) --open_[prompt];
   if (delta.finished) {
     --unfinished_;
     choice_over(choice, delta.finish_reason);
-    // The engine knows nothing of stop strings. It can only be told to end all choices of a prompt, so it is once the
-    // last of them has ended here.
-    const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(prompt * static_cast<size_t>(job_.n));
-    const bool all = std::all_of(first, first + job_.n, [](const openai::Choice& c) { return c.finished(); });
-    if (all && open_[prompt] > 0) host_.client().abort(engine_ids_[prompt]);
+    // The engine knows nothing of stop strings.
+    if (output.finish == engine::FinishReason::none) host_.client().abort(engine_ids_[prompt], output.index);
   }
   if (job_.stream) tell(choice);
   if (!over_ && unfinished_ == 0) conclude();
 }
 
-void Generation::note_tokens(size_t prompt, size_t choice, const engine::EngineOutput& output) {
-  if (output.tokens.empty()) return;
+void Generation::note_output(size_t prompt, size_t choice, const engine::EngineOutput& output) {
+  timings_[choice].queued = output.queued;
+  timings_[choice].scheduled = output.scheduled;
+  // The end of a prompt of which nothing more is wanted counts like a first token.
+  if (output.tokens.empty() && !job_.no_output) return;
   const double now = monotonic_seconds();
   ServingMetrics& metrics = host_.metrics();
   Timing& timing = timings_[choice];
@@ -120,12 +118,15 @@ void Generation::note_tokens(size_t prompt, size_t choice, const engine::EngineO
     waiting_ = false;
     host_.admitted(*this);
   }
+  if (output.tokens.empty()) return;
   if (timing.first > 0) {
     metrics.more_output(now - timing.last);
   } else {
     timing.first = now;
+    timing.first_made = output.made;
   }
   timing.last = now;
+  timing.last_made = output.made;
   timing.generated += static_cast<int64_t>(output.tokens.size());
   metrics.generated(static_cast<int64_t>(output.tokens.size()));
 }
@@ -135,8 +136,10 @@ void Generation::choice_over(size_t choice, const char* reason) {
   FinishedChoice done;
   done.reason = reason;
   done.arrival = arrival_;
-  done.first_token = timings_[choice].first;
-  done.last_token = timings_[choice].last;
+  done.queued = timings_[choice].queued;
+  done.scheduled = timings_[choice].scheduled;
+  done.first_token = timings_[choice].first_made;
+  done.last_token = timings_[choice].last_made;
   done.end = monotonic_seconds();
   done.prompt_tokens = static_cast<int64_t>(job_.prompts[prompt].ids.size());
   done.cached_tokens = std::max(0, cached_[prompt]);
@@ -167,9 +170,7 @@ openai::Usage Generation::usage() const {
   openai::Usage usage;
   for (const openai::Prompt& prompt : job_.prompts) usage.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   for (const int32_t cached : cached_) usage.cached_tokens += std::max(0, cached);
-  if (!job_.no_output) {
-    for (const openai::Choice& choice : choices_) usage.completion_tokens += choice.tokens();
-  }
+  for (const openai::Choice& choice : choices_) usage.completion_tokens += choice.tokens();
   return usage;
 }
 
@@ -193,9 +194,11 @@ void Generation::conclude() {
 
 void Generation::fail(const engine::EngineOutput& output) {
   const std::shared_ptr<Generation> self = shared_from_this();
-  const bool away = host_.client().health() != EngineHealth::ready;
-  const int status = away ? 503 : 500;
-  const char* const type = away ? "ServiceUnavailableError" : "InternalServerError";
+  const bool away = !output.bad_request && host_.client().health() != EngineHealth::ready;
+  const int status = output.bad_request ? 400 : away ? 503 : 500;
+  const char* const type = output.bad_request ? "BadRequestError"
+                           : away             ? "ServiceUnavailableError"
+                                              : "InternalServerError";
   const std::string message = output.error.empty() ? "the engine failed" : output.error;
   LOG_WARNING("request ", id_, " failed: ", shorten(message, 400));
   for (size_t i = 0; i < choices_.size(); ++i) {

@@ -72,10 +72,11 @@ class Generation final : public std::enable_shared_from_this<Generation> {
 
  private:
   struct Timing {
-    double first = 0, last = 0;
+    double first = 0, last = 0;  ///< when its first and last tokens arrived here
+    double queued = 0, scheduled = 0, first_made = 0, last_made = 0;
     int64_t generated = 0;
   };
-  void note_tokens(size_t prompt, size_t choice, const engine::EngineOutput& output);
+  void note_output(size_t prompt, size_t choice, const engine::EngineOutput& output);
   void choice_over(size_t choice, const char* reason);
   void tell(size_t choice);
   void fail(const engine::EngineOutput& output);
@@ -97,7 +98,6 @@ class Generation final : public std::enable_shared_from_this<Generation> {
   std::vector<Timing> timings_;
   std::vector<engine::RequestId> engine_ids_;
   std::vector<int32_t> cached_;  // per prompt; -1 before its first output
-  std::vector<int32_t> open_;    // per prompt: choices the engine has not ended
   size_t unfinished_ = 0;
   bool waiting_ = true;
   bool streaming_ = false;

@@ -4,6 +4,10 @@
 
 namespace gristmill::server {
 
+int32_t ServedModel::known_tokens() const {
+  return std::min(tokenizer->vocabulary(), vocabulary);
+}
+
 bool ServedModel::answers_to(const std::string& name) const {
   return std::find(names.begin(), names.end(), name) != names.end();
 }

@@ -37,6 +37,8 @@ struct ServedModel {
   int32_t vocabulary = 0;  ///< rows of the embedding: prompt ids are below it
   bool priority_scheduling = false;
 
+  /// Ids from here on are padding of the model's head, which the tokenizer knows nothing of: never drawn.
+  int32_t known_tokens() const;
   bool answers_to(const std::string& name) const;
 };
 

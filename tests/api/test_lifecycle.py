@@ -110,24 +110,53 @@ def test_second_signal_ends_at_once(start_server):
         assert server.process.wait(3) != 0, server.log
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV])
-def test_engine_that_dies_is_restarted_behind_the_same_port(start_server, blow):
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+def test_engine_that_fails_is_replaced_behind_the_same_port(start_server, blow):
+    """Dead or stuck in the middle of streams: an error event within 10 s, /health 503 and then 200, counters correct."""
     server = start_server().wait_ready()
     engine = server.engine_pids()[0]
-    body = {"prompt": "The river", "max_tokens": 8, "temperature": 0}
+    body = {"prompt": "The river", "max_tokens": 8, "temperature": 1, "seed": 3}
     before = httpx.post(f"{server.url}/v1/completions", json=body).json()["choices"][0]["text"]
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG) as stream:
+    statuses = []
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG | {"n": 2}, timeout=30) as stream:
         lines = stream.iter_lines()
         next(lines)
         os.kill(engine, blow)
+        struck = time.monotonic()
         rest = [line for line in lines if line]
+        assert time.monotonic() - struck < 10
+        statuses.append(httpx.get(f"{server.url}/health").status_code)
     assert rest[-1] == "data: [DONE]"
     assert rest[-2].startswith('data: {"error":')
+    assert statuses == [503]
     assert eventually(lambda: httpx.get(f"{server.url}/health").status_code == 200, 20)
     assert server.engine_pids()[0] != engine
     assert httpx.post(f"{server.url}/v1/completions", json=body).json()["choices"][0]["text"] == before
-    assert metric(server, "vllm:request_success_total", finished_reason="error") == 1
+    assert metric(server, "vllm:request_success_total", finished_reason="error") == 2
     assert metric(server, "vllm:request_success_total", finished_reason="length") == 2
+    assert eventually(lambda: metric(server, "vllm:num_requests_running") == 0)
+    assert metric(server, "vllm:generation_tokens_total") >= 16
+    assert metric(server, "vllm:kv_cache_usage_perc") == 0
+
+
+def test_aborts_free_blocks_of_running_queued_and_child_requests(start_server):
+    """Two sequences may run: two of one request's children do, the others and another request wait."""
+    server = start_server("--max-num-seqs", "2").wait_ready()
+    ended = lambda reason: metric(server, "vllm:request_success_total", finished_reason=reason)
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=LONG | {"n": 64}) as first:
+        lines = first.iter_lines()  # dropping it would close the stream
+        next(lines)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/v1/completions", json=LONG | {"stream": False}, timeout=0.3)
+        assert eventually(lambda: ended("abort") == 1)
+        assert eventually(lambda: metric(server, "vllm:num_requests_running") == 2)
+        assert metric(server, "vllm:num_requests_waiting") > 0
+        assert metric(server, "vllm:kv_cache_usage_perc") > 0
+    assert eventually(lambda: metric(server, "vllm:kv_cache_usage_perc") == 0, 2)
+    assert metric(server, "vllm:num_requests_running") == 0
+    assert metric(server, "vllm:num_requests_waiting") == 0
+    assert ended("abort") > 1
+    assert ended("abort") + ended("length") == 65
 
 
 def test_killing_the_front_takes_the_engine_with_it(start_server):

@@ -1,5 +1,6 @@
 """The official OpenAI client against the running server."""
 import concurrent.futures
+import math
 
 import openai
 import pytest
@@ -141,6 +142,92 @@ def test_prompt_logprobs(client):
     for entry, token in zip(choice.prompt_logprobs[1:], choice.prompt_token_ids[1:]):
         assert str(token) in entry
         assert entry[str(token)]["rank"] >= 1
+
+
+def test_prompt_logprobs_of_the_whole_vocabulary(client):
+    answer = client.completions.create(
+        model="tiny", prompt="The river", max_tokens=1, extra_body={"prompt_logprobs": -1})
+    for entry in answer.choices[0].prompt_logprobs[1:]:
+        assert sum(math.exp(token["logprob"]) for token in entry.values()) == pytest.approx(1, abs=1e-4)
+        assert sorted(token["rank"] for token in entry.values()) == list(range(1, len(entry) + 1))
+
+
+def test_echo_without_output_scores_the_prompt_the_same_every_time(client):
+    prompt = "The river turns the mill, and the mill turns the stone. " * 4
+    request = dict(model="tiny", prompt=prompt, max_tokens=0, echo=True, logprobs=1)
+    first = client.completions.create(**request)
+    again = client.completions.create(**request)
+    assert first.choices[0].text == prompt
+    assert first.choices[0].logprobs.token_logprobs == again.choices[0].logprobs.token_logprobs
+    assert len(first.choices[0].logprobs.tokens) == first.usage.prompt_tokens
+    assert first.choices[0].logprobs.text_offset[0] == 0
+    assert first.usage.completion_tokens == 0
+
+
+def test_bad_words_are_banned_with_and_without_a_space(client, http):
+    tokens = lambda text: http.post("/tokenize", json={"prompt": text, "add_special_tokens": False}).json()["tokens"]
+    bare, spaced, other = tokens("mill"), tokens(" mill"), 300
+    assert bare != spaced
+    request = dict(model="tiny", prompt="The", max_tokens=12, temperature=0)
+    extra = {"allowed_token_ids": [*bare, *spaced, other], "return_token_ids": True}
+    banned = client.completions.create(**request, extra_body=extra | {"bad_words": ["mill"]}).choices[0].token_ids
+    pairs = [banned[i:i + n] for n in (len(bare), len(spaced)) for i in range(len(banned))]
+    assert bare not in pairs and spaced not in pairs
+    with pytest.raises(openai.BadRequestError):
+        client.completions.create(**request, extra_body={"bad_words": [""]})
+
+
+def test_masks_and_biases(client):
+    request = dict(model="tiny", prompt="The", max_tokens=6, temperature=0)
+    only = client.completions.create(
+        **request, extra_body={"allowed_token_ids": [300, 301], "return_token_ids": True}).choices[0].token_ids
+    assert set(only) <= {300, 301}
+    biased = client.completions.create(
+        **request, logit_bias={"302": 100}, extra_body={"return_token_ids": True}).choices[0].token_ids
+    assert set(biased) == {302}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(**request, extra_body={"allowed_token_ids": [300], "bad_words": ["x"], "min_tokens": 1,
+                                                         "stop_token_ids": [300]})
+    assert "leave no token" in caught.value.body["message"]
+
+
+def test_min_tokens_hold_back_stops(client):
+    request = dict(model="tiny", prompt="The", max_tokens=12, temperature=0)
+    ids = client.completions.create(**request, extra_body={"return_token_ids": True}).choices[0].token_ids
+    held = client.completions.create(
+        **request, extra_body={"stop_token_ids": [ids[0]], "min_tokens": 5, "return_token_ids": True}).choices[0]
+    assert ids[0] not in held.token_ids[:5] and len(held.token_ids) >= 6
+
+
+def test_tokens_as_ids(client):
+    answer = client.completions.create(
+        model="tiny", prompt="The", max_tokens=3, logprobs=1, temperature=0,
+        extra_body={"return_tokens_as_token_ids": True, "return_token_ids": True})
+    assert answer.choices[0].logprobs.tokens == [f"token_id:{id}" for id in answer.choices[0].token_ids]
+
+
+def test_cache_salt_keeps_prefixes_apart(client):
+    prompt = "Whoever salts the stream keeps it for himself alone, they say. " * 4
+    cached = lambda salt: client.completions.create(
+        model="tiny", prompt=prompt, max_tokens=1, extra_body={"cache_salt": salt}
+    ).usage.prompt_tokens_details.cached_tokens
+    assert [cached("a"), cached("b")] == [0, 0]
+    assert cached("a") >= 16 and cached("b") >= 16
+
+
+def test_truncated_prompt_keeps_its_end(client):
+    request = dict(model="tiny", max_tokens=1, temperature=0)
+    cut = client.completions.create(
+        prompt=list(range(100, 140)), extra_body={"truncate_prompt_tokens": 7, "return_token_ids": True}, **request)
+    assert cut.choices[0].prompt_token_ids == list(range(133, 140))
+    assert cut.usage.prompt_tokens == 7
+
+
+def test_special_tokens_are_shown_when_asked(client):
+    request = dict(model="tiny", prompt="The", max_tokens=2, temperature=0, logit_bias={"2": 100})
+    shown = client.completions.create(**request, extra_body={"skip_special_tokens": False, "ignore_eos": True})
+    hidden = client.completions.create(**request, extra_body={"ignore_eos": True})
+    assert shown.choices[0].text and not hidden.choices[0].text
 
 
 def test_stop_strings(client):

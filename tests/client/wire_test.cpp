@@ -22,6 +22,7 @@ engine::EngineRequest full_request() {
   request.sampling.bad_words = {{1, 2}, {3}};
   request.n = 3;
   request.cache_salt = "salt";
+  request.known_tokens = 40;
   return request;
 }
 
@@ -35,6 +36,7 @@ TEST(Wire, ARequestComesThroughWhole) {
   EXPECT_EQ(got.sampling.bad_words, sent.sampling.bad_words);
   EXPECT_EQ(got.n, 3);
   EXPECT_EQ(got.cache_salt, "salt");
+  EXPECT_EQ(got.known_tokens, 40);
 }
 
 TEST(Wire, OutputsComeThroughWhole) {
@@ -44,12 +46,33 @@ TEST(Wire, OutputsComeThroughWhole) {
   output.tokens.push_back({9, {9, -0.5f, 2}, {{8, -0.1f, 1}}});
   output.finish = engine::FinishReason::stop;
   output.error = "why";
+  output.bad_request = true;
+  output.queued = 1.5;
+  output.scheduled = 2.5;
+  output.made = 3.5;
   const auto got = read_outputs(payload(outputs_frame({output})));
   ASSERT_EQ(got.size(), 1u);
   EXPECT_EQ(got[0].tokens[0].top[0].token, 8);
   EXPECT_EQ(got[0].tokens[0].sampled.rank, 2);
   EXPECT_EQ(got[0].finish, engine::FinishReason::stop);
   EXPECT_EQ(got[0].error, "why");
+  EXPECT_TRUE(got[0].bad_request);
+  EXPECT_EQ(got[0].queued, 1.5);
+  EXPECT_EQ(got[0].scheduled, 2.5);
+  EXPECT_EQ(got[0].made, 3.5);
+}
+
+TEST(Wire, AbortsAndFiguresComeThroughWhole) {
+  EXPECT_EQ(read_abort(payload(abort_frame(7, 2))), std::pair(engine::RequestId{7}, 2));
+  engine::EngineStats stats;
+  stats.cached_prompt_tokens = 5;
+  stats.step_tokens = 9;
+  stats.steps_by_tokens.back() = 4;
+  const StatsMessage got = read_stats(payload(stats_frame(stats, 0.25)));
+  EXPECT_EQ(got.stats.cached_prompt_tokens, 5u);
+  EXPECT_EQ(got.stats.step_tokens, 9u);
+  EXPECT_EQ(got.stats.steps_by_tokens.back(), 4u);
+  EXPECT_EQ(got.seconds_in_step, 0.25);
 }
 
 TEST(Wire, EveryTruncationIsAnError) {
@@ -70,7 +93,7 @@ TEST(Wire, AHugeCountIsRefusedBeforeAllocation) {
 TEST(FrameReader, PutsSplitFramesTogether) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-  const Bytes first = abort_frame(1), second = submit_frame(full_request());
+  const Bytes first = abort_frame(1, 0), second = submit_frame(full_request());
   Bytes all = first;
   all.insert(all.end(), second.begin(), second.end());
   FrameReader reader;

@@ -19,6 +19,8 @@ struct Collected {
   int32_t stop_token = -1;
   int32_t cached = 0;
   std::string error;
+  bool bad_request = false;
+  double queued = 0, scheduled = 0, made = 0;
   bool operator==(const Collected& other) const {
     return tokens == other.tokens && logprobs == other.logprobs && finish == other.finish &&
            stop_token == other.stop_token;
@@ -68,6 +70,11 @@ class EngineTest : public testing::Test {
       to.stop_token = output.stop_token;
       to.cached = output.cached_tokens;
       to.error = output.error;
+      to.bad_request = output.bad_request;
+      EXPECT_GE(output.made, to.made);
+      to.queued = output.queued;
+      to.scheduled = output.scheduled;
+      to.made = output.made;
     }
   }
 
@@ -174,6 +181,7 @@ TEST_F(EngineTest, RefusesWhatCannotRunAndGoesOn) {
   for (RequestId id = 1; id <= 4; ++id) {
     EXPECT_EQ((results[{id, 0}].finish), FinishReason::error) << id;
     EXPECT_FALSE((results[{id, 0}].error.empty())) << id;
+    EXPECT_TRUE((results[{id, 0}].bad_request)) << id;
   }
   EXPECT_EQ((results[{5, 0}].finish), FinishReason::length);
 }
@@ -233,6 +241,171 @@ TEST_F(EngineTest, PromptLogprobsCoverThePromptWhateverTheChunks) {
   EXPECT_EQ(got, alone);
 }
 
+TEST_F(EngineTest, APromptWithoutOutputReportsTheSameColdWarmAndInChunks) {
+  EngineRequest scored = request(1, prompt(40, 2), 0);
+  scored.sampling.prompt_logprobs = 1;
+  std::vector<float> first;
+  for (const int32_t budget : {64, 16, 8}) {
+    config.max_num_batched_tokens = budget;
+    results.clear();
+    start();
+    for (scored.id = 1; scored.id <= 2; ++scored.id) {
+      engine->add(scored);
+      run();
+      const Collected& got = results[{scored.id, 0}];
+      EXPECT_EQ(got.finish, FinishReason::length);
+      EXPECT_TRUE(got.tokens.empty());
+      ASSERT_EQ(got.prompt.size(), 40u);
+      std::vector<float> values;
+      for (const OutputToken& token : got.prompt) values.push_back(token.sampled.logprob);
+      if (first.empty()) first = values;
+      EXPECT_EQ(values, first) << budget;
+    }
+    EXPECT_EQ(engine->stats().generated_tokens, 0u);
+    EXPECT_EQ(engine->stats().free_blocks, 64);
+  }
+}
+
+TEST_F(EngineTest, ChunkBordersDoNotShow) {
+  for (const int32_t length : {15, 16, 17, 32, 33}) {
+    EngineRequest asking = request(1, prompt(length, 2), 4);
+    asking.sampling.prompt_logprobs = asking.sampling.logprobs = 1;
+    config.max_num_batched_tokens = 64;
+    const Collected alone = solo(asking);
+    config.max_num_batched_tokens = 18;  // two streams and chunks of 16
+    results.clear();
+    start();
+    for (RequestId id = 2; id <= 3; ++id) engine->add(request(id, prompt(3, static_cast<int32_t>(id)), 30));
+    step();
+    step();
+    engine->add(asking);
+    run();
+    const Collected& got = results[{1, 0}];
+    EXPECT_EQ(got, alone) << length;
+    ASSERT_EQ(got.prompt.size(), static_cast<size_t>(length));
+    for (size_t i = 1; i < got.prompt.size(); ++i) {
+      EXPECT_EQ(got.prompt[i].sampled.logprob, alone.prompt[i].sampled.logprob) << length << " " << i;
+    }
+  }
+}
+
+TEST_F(EngineTest, PaddedRowsOfTheHeadAreNeverDrawnOrReported) {
+  start();
+  EngineRequest padded = request(1, prompt(10, 1), 30);
+  padded.known_tokens = 12;
+  padded.prompt.push_back(50);  // the embedding has a row for it
+  padded.eos_ids = {3, 40};
+  padded.sampling.ignore_eos = true;
+  engine->add(padded);
+  padded.id = 2;
+  padded.sampling.temperature = 1;
+  padded.sampling.logprobs = padded.sampling.prompt_logprobs = 12;
+  engine->add(padded);
+  padded.id = 3;
+  padded.sampling.allowed_token_ids = {12};
+  engine->add(padded);
+  run();
+  for (RequestId id = 1; id <= 2; ++id) {
+    ASSERT_EQ((results[{id, 0}].tokens.size()), 30u);
+    for (const int32_t token : results[{id, 0}].tokens) EXPECT_LT(token, 12) << id;
+  }
+  const auto& reported = results[{2, 0}].prompt;
+  ASSERT_EQ(reported.size(), 11u);
+  for (size_t i = 1; i < reported.size(); ++i) {
+    EXPECT_EQ(reported[i].top.size(), 12u);
+    for (const TokenLogprob& one : reported[i].top) EXPECT_LT(one.token, 12);
+  }
+  EXPECT_TRUE((results[{3, 0}].bad_request));
+}
+
+TEST_F(EngineTest, MinTokensHoldBackEveryEndId) {
+  start();
+  EngineRequest r = request(1, prompt(20, 1), 9);
+  r.eos_ids = {7, 8};
+  r.sampling.stop_token_ids = {9};
+  r.sampling.logit_bias = {{7, 100.0f}, {8, 99.0f}, {9, 98.0f}};  // the model wants nothing else
+  r.sampling.min_tokens = 5;
+  engine->add(r);
+  r.id = 2;
+  r.sampling.ignore_eos = true;
+  r.sampling.stop_token_ids.clear();
+  engine->add(r);
+  run();
+  const std::vector<int32_t>& tokens = results[{1, 0}].tokens;
+  ASSERT_EQ(tokens.size(), 6u);
+  for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(tokens[i] < 7 || tokens[i] > 9) << i;
+  EXPECT_EQ(tokens[5], 7);
+  EXPECT_EQ((results[{1, 0}].finish), FinishReason::stop);
+  EXPECT_EQ((results[{2, 0}].tokens.size()), 9u);
+  EXPECT_EQ((results[{2, 0}].tokens.back()), 7);
+  EXPECT_EQ((results[{2, 0}].finish), FinishReason::length);
+}
+
+TEST_F(EngineTest, RecomputationAfterPreemptionIsInvisible) {
+  config.num_blocks_override = 16;
+  config.max_model_len = 128;
+  start();
+  std::map<RequestId, EngineRequest> sent;
+  for (RequestId id = 1; id <= 4; ++id) {
+    EngineRequest r = request(id, prompt(8, static_cast<int32_t>(id)), 50);
+    r.sampling.repetition_penalty = 1.2f;
+    r.sampling.presence_penalty = 0.3f;
+    r.sampling.temperature = id % 2 == 0 ? 0 : 1;
+    r.sampling.seed = 5;
+    r.sampling.logprobs = 1;
+    sent[id] = r;
+    engine->add(r);
+  }
+  run();
+  EXPECT_GT(engine->stats().preemptions, 0u);
+  EXPECT_EQ(engine->stats().prompt_tokens, 32u);  // recomputed ones are not counted again
+  EXPECT_EQ(engine->stats().generated_tokens, 200u);
+  EXPECT_EQ(engine->stats().free_blocks, 16);
+  for (const auto& [id, r] : sent) {
+    EXPECT_EQ((results[{id, 0}]), solo(r)) << id;
+    EXPECT_EQ((results[{id, 0}].cached), 0) << id;  // its own blocks, found again, are no cached prompt
+  }
+}
+
+TEST_F(EngineTest, ALookupIsCountedOnceHoweverLongTheRequestWaits) {
+  config.max_num_seqs = 1;
+  start();
+  const std::vector<int32_t> shared = prompt(40, 3);
+  for (RequestId id = 1; id <= 3; ++id) engine->add(request(id, shared, 5));
+  run();
+  EXPECT_EQ(engine->stats().prefix_queries, 120u);
+  EXPECT_EQ(engine->stats().prefix_hits, 64u);
+  EXPECT_EQ(engine->stats().cached_prompt_tokens, 64u);
+  EXPECT_EQ(engine->stats().prompt_tokens, 56u);
+}
+
+TEST_F(EngineTest, StepsAreCountedByTheirTokens) {
+  config.async_scheduling = false;
+  start();
+  engine->add(request(1, prompt(40, 1), 4));
+  run();
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.steps, 4u);
+  EXPECT_EQ(stats.step_tokens, 43u);
+  EXPECT_EQ(stats.steps_by_tokens[0], 3u);  // of one token
+  EXPECT_EQ(stats.steps_by_tokens[4], 1u);  // of 33 to 64
+}
+
+TEST_F(EngineTest, OutputsTellHowLongTheRequestWaited) {
+  config.max_num_seqs = 1;
+  start();
+  engine->add(request(1, prompt(4, 1), 20));
+  engine->add(request(2, prompt(4, 2), 3));
+  run();
+  const Collected& first = results[{1, 0}];
+  const Collected& second = results[{2, 0}];
+  EXPECT_GT(first.queued, 0);
+  EXPECT_GE(first.scheduled, first.queued);
+  EXPECT_GT(first.made, first.scheduled);
+  EXPECT_GT(second.scheduled, first.made - 1e-9);  // it could start only when the first had ended
+  EXPECT_GE(second.made, second.scheduled);
+}
+
 TEST_F(EngineTest, ALongPromptDoesNotHoldUpARunningStream) {
   config.max_num_batched_tokens = 64;
   config.mixed_prefill_tokens = 16;
@@ -264,6 +437,7 @@ TEST_F(EngineTest, AFailedStepFailsItsRequestsOnly) {
   engine->add(request(2, {60, 60}, 5));
   run();
   EXPECT_EQ((results[{2, 0}].finish), FinishReason::error);
+  EXPECT_FALSE((results[{2, 0}].bad_request));
   EXPECT_EQ(engine->stats().free_blocks, 64);
   engine->add(request(4, prompt(9, 5), 6));
   run();
@@ -285,6 +459,28 @@ TEST_F(EngineTest, AnAbortFreesBlocksWithinAStep) {
   for (int32_t choice = 0; choice < 3; ++choice) EXPECT_EQ((results[{1, choice}].finish), FinishReason::abort);
   EXPECT_EQ((results[{2, 0}].finish), FinishReason::abort);
   EXPECT_TRUE(engine->idle());
+}
+
+TEST_F(EngineTest, OneChoiceCanBeAborted) {
+  start();
+  EngineRequest several = request(1, prompt(20, 1), 30);
+  several.n = 3;
+  several.sampling.temperature = 1;
+  several.sampling.seed = 3;
+  engine->add(several);
+  for (int i = 0; i < 5; ++i) step();
+  engine->abort(1, 1);
+  engine->abort(1, 7);  // there is none
+  step();
+  step();
+  EXPECT_EQ((results[{1, 1}].finish), FinishReason::abort);
+  EXPECT_EQ(engine->stats().running, 2);
+  run();
+  for (const int32_t choice : {0, 2}) {
+    EXPECT_EQ((results[{1, choice}].finish), FinishReason::length);
+    EXPECT_EQ((results[{1, choice}].tokens.size()), 30u);
+  }
+  EXPECT_EQ(engine->stats().free_blocks, 64);
 }
 
 TEST_F(EngineTest, PriorityDecidesWhoRunsFirst) {

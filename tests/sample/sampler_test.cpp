@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -172,6 +173,120 @@ TEST(Sampler, LogprobsAreThoseOfTheUnchangedLogits) {
   for (size_t i = 1; i < 5; ++i) EXPECT_GE(result.top[i - 1].logprob, result.top[i].logprob);
 }
 
+TEST(Sampler, PenaltiesFollowTheirDefinition) {
+  const std::vector<float> logits = {2, 1, -1};
+  Sampler sampler(3, LogprobsMode::processed_logits);
+  Fixture f;
+  const std::vector<int32_t> prompt = {0};
+  f.counts.add_prompt(prompt);
+  f.counts.add_output(1);
+  f.output = {1};
+  f.params.temperature = 0;
+  f.params.logprobs = 3;
+  f.params.presence_penalty = 0.5f;
+  f.params.frequency_penalty = 0.25f;
+  f.params.repetition_penalty = 2;
+  const Sampled result = sampler.sample(logits, f.context());
+  ASSERT_EQ(result.top.size(), 3u);
+  EXPECT_EQ(result.top[0].token, 0);
+  EXPECT_FLOAT_EQ(result.top[0].logprob, 1.0f);  // 2 / 2: of the prompt, which presence and frequency do not count
+  EXPECT_EQ(result.top[1].token, 1);
+  EXPECT_FLOAT_EQ(result.top[1].logprob, 0.5f - 0.25f - 0.5f);
+  EXPECT_EQ(result.top[2].token, 2);
+  EXPECT_FLOAT_EQ(result.top[2].logprob, -1.0f);
+}
+
+TEST(Sampler, LogprobModesSayWhatIsReported) {
+  const std::vector<float> logits = {2, 1, 0};
+  Fixture f;
+  f.params.temperature = 0.5f;
+  f.params.top_k = 2;
+  f.params.logprobs = 3;
+  const auto best = [&](LogprobsMode mode) { return Sampler(3, mode).sample(logits, f.context()).top; };
+  const double raw_total = std::exp(2.0) + std::exp(1.0) + 1, drawn_total = std::exp(4.0) + std::exp(2.0);
+  EXPECT_EQ(best(LogprobsMode::raw_logits)[0].logprob, 2.0f);
+  EXPECT_NEAR(best(LogprobsMode::raw_logprobs)[0].logprob, 2 - std::log(raw_total), 1e-6);
+  EXPECT_EQ(best(LogprobsMode::processed_logits)[0].logprob, 4.0f);
+  const auto processed = best(LogprobsMode::processed_logprobs);
+  ASSERT_EQ(processed.size(), 2u);  // what top_k cut off has no probability
+  EXPECT_NEAR(processed[1].logprob, 2 - std::log(drawn_total), 1e-6);
+}
+
+TEST(Sampler, ExtremeTemperaturesAndMasksStayFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits = {-80, 80, -infinity, 80, 79};
+  Sampler sampler(5, LogprobsMode::processed_logprobs);
+  for (const float temperature : {0.0f, 1e-30f, 1e-6f, 1e-5f, 1e-3f, 1.0f, 100.0f, 1e30f}) {
+    Fixture f;
+    f.params.temperature = temperature;
+    f.params.logprobs = 5;
+    for (f.seed = 0; f.seed < 20; ++f.seed) {
+      const Sampled drawn = sampler.sample(logits, f.context());
+      EXPECT_NE(drawn.token, 2) << temperature;
+      EXPECT_TRUE(std::isfinite(drawn.sampled.logprob)) << temperature;
+      const bool greedy = temperature < 1e-5f;
+      EXPECT_TRUE(!greedy || drawn.token == 1) << temperature;  // of equals the lowest id
+    }
+    f.params.allowed_token_ids = {4};
+    const Sampled only = sampler.sample(logits, f.context());
+    EXPECT_EQ(only.token, 4);
+    EXPECT_NEAR(only.sampled.logprob, 0, 1e-6);
+    f.params.allowed_token_ids = {2};
+    EXPECT_THROW(sampler.sample(logits, f.context()), RequestError);
+  }
+}
+
+TEST(Sampler, TopKOfZeroAndMinusOneAreOff) {
+  const std::vector<float> logits(50, 1.0f);
+  Sampler sampler(50);
+  for (const int32_t top_k : {0, -1}) {
+    std::map<int32_t, int> drawn;
+    Fixture f;
+    f.params.top_k = top_k;
+    for (f.seed = 0; f.seed < 300; ++f.seed) ++drawn[sampler.sample(logits, f.context()).token];
+    EXPECT_GT(drawn.size(), 40u) << top_k;
+  }
+}
+
+TEST(Sampler, AnAllowListHoldsWhenAllOfItIsBanned) {
+  const std::vector<float> logits = {5, 4, 3, 2};
+  Sampler sampler(4);
+  for (const float temperature : {0.0f, 1.0f}) {
+    Fixture f;
+    f.params.temperature = temperature;
+    f.params.allowed_token_ids = {1, 2};
+    f.params.bad_words = {{1}, {3, 2}};
+    EXPECT_EQ(sampler.sample(logits, f.context()).token, 2);
+    f.output = {3};
+    EXPECT_THROW(sampler.sample(logits, f.context()), RequestError);
+  }
+}
+
+TEST(Sampler, IdsBeyondAShorterRowAreNeverDrawnOrReported) {
+  std::vector<float> logits = random_logits(100, 9);
+  for (size_t i = 90; i < 100; ++i) logits[i] = 1000;
+  const std::span<const float> known = std::span(logits).first(90);
+  Sampler sampler(100);
+  for (const float temperature : {0.0f, 1.0f}) {
+    Fixture f;
+    f.params.temperature = temperature;
+    f.params.logprobs = 100;
+    for (f.seed = 0; f.seed < 20; ++f.seed) {
+      const Sampled drawn = sampler.sample(known, f.context());
+      EXPECT_LT(drawn.token, 90);
+      ASSERT_EQ(drawn.top.size(), 90u);
+      double total = 0;
+      for (const TokenLogprob& one : drawn.top) total += std::exp(static_cast<double>(one.logprob));
+      EXPECT_NEAR(total, 1, 1e-5);
+    }
+  }
+  TokenLogprob padding;
+  std::vector<TokenLogprob> best;
+  sampler.logprobs(known, 95, 1, padding, best);
+  EXPECT_EQ(padding.logprob, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(padding.rank, 91);
+}
+
 TEST(Sampler, ADrawDependsOnSeedChoiceAndPositionOnly) {
   const auto logits = random_logits(2000, 5);
   Sampler one(2000), other(2000);
@@ -202,7 +317,7 @@ TEST(SamplingParams, ErrorsNameTheField) {
   EXPECT_EQ(field([](SamplingParams& p) { p.top_k = -2; }), "top_k");
   EXPECT_EQ(field([](SamplingParams& p) { p.min_p = 1.1f; }), "min_p");
   EXPECT_EQ(field([](SamplingParams& p) { p.repetition_penalty = 0; }), "repetition_penalty");
-  EXPECT_EQ(field([](SamplingParams& p) { p.max_tokens = 0; }), "max_tokens");
+  EXPECT_EQ(field([](SamplingParams& p) { p.max_tokens = -1; }), "max_tokens");
   EXPECT_EQ(field([](SamplingParams& p) { p.min_tokens = 17; }), "min_tokens");
   EXPECT_EQ(field([](SamplingParams& p) { p.logit_bias = {{100, 1.0f}}; }), "logit_bias");
   EXPECT_EQ(field([](SamplingParams& p) { p.bad_words = {{}}; }), "bad_words");

@@ -31,6 +31,11 @@ class FakeClient final : public EngineClient {
     const std::lock_guard lock(mutex_);
     reply_ = std::move(reply);
   }
+  /// Every request is refused with this error of its own.
+  void set_refusal(std::string why) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = std::move(why);
+  }
   void set_tokens_per_step(size_t n) {
     const std::lock_guard lock(mutex_);
     tokens_per_step_ = n;
@@ -74,7 +79,7 @@ class FakeClient final : public EngineClient {
     const std::lock_guard lock(mutex_);
     return submitted_;
   }
-  std::vector<engine::RequestId> aborted() const {
+  std::vector<std::pair<engine::RequestId, int32_t>> aborted() const {
     const std::lock_guard lock(mutex_);
     return aborted_;
   }
@@ -94,6 +99,7 @@ class FakeClient final : public EngineClient {
       submitted_.push_back(request);
       Running running;
       running.done.resize(static_cast<size_t>(request.n));
+      running.abort.resize(static_cast<size_t>(request.n));
       running.reply = reply_;
       running.request = std::move(request);
       running.handler = std::move(handler);
@@ -101,13 +107,12 @@ class FakeClient final : public EngineClient {
     }
     changed_.notify_all();
   }
-  void abort(engine::RequestId id) override {
+  using EngineClient::abort;
+  void abort(engine::RequestId id, int32_t choice) override {
     {
       const std::lock_guard lock(mutex_);
-      aborted_.push_back(id);
-      for (Running& each : running_) {
-        if (each.request.id == id) each.abort = true;
-      }
+      aborted_.emplace_back(id, choice);
+      mark_aborts(running_);
     }
     changed_.notify_all();
   }
@@ -123,6 +128,10 @@ class FakeClient final : public EngineClient {
     stats.running = static_cast<int32_t>(running_.size());
     stats.total_blocks = 100;
     stats.free_blocks = 100 - stats.running;
+    for (const engine::EngineRequest& request : submitted_) {
+      stats.prompt_tokens += request.prompt.size() - 3;
+      stats.cached_prompt_tokens += 3;
+    }
     return stats;
   }
   bool reset_prefix_cache() override { return running() == 0; }
@@ -141,10 +150,41 @@ class FakeClient final : public EngineClient {
     OutputHandler handler;
     std::string reply;
     size_t produced = 0;
-    bool abort = false;
     bool prompt_told = false;
-    std::vector<char> done;
+    std::vector<char> abort, done;  // per choice
+    bool aborting() const {
+      for (size_t i = 0; i < done.size(); ++i) {
+        if (abort[i] != 0 && done[i] == 0) return true;
+      }
+      return false;
+    }
+    bool over() const {
+      return std::all_of(done.begin(), done.end(), [](char one) { return one != 0; });
+    }
   };
+
+  void mark_aborts(std::deque<Running>& all) const {
+    for (const auto& [id, choice] : aborted_) {
+      for (Running& each : all) {
+        if (each.request.id != id) continue;
+        for (size_t i = 0; i < each.abort.size(); ++i) {
+          if (choice == engine::every_choice || static_cast<size_t>(choice) == i) each.abort[i] = 1;
+        }
+      }
+    }
+  }
+
+  static void end_aborted(Running& running) {
+    for (size_t i = 0; i < running.done.size(); ++i) {
+      if (running.abort[i] == 0 || running.done[i] != 0) continue;
+      running.done[i] = 1;
+      engine::EngineOutput out;
+      out.id = running.request.id;
+      out.index = static_cast<int32_t>(i);
+      out.finish = engine::FinishReason::abort;
+      running.handler(std::move(out));
+    }
+  }
 
   static engine::OutputToken token(int32_t id, int32_t top) {
     engine::OutputToken out;
@@ -155,15 +195,19 @@ class FakeClient final : public EngineClient {
     return out;
   }
 
-  /// Emits up to tokens_per_step_ tokens of one request; false when it is over.
-  bool step(Running& running) {
+  /// Emits up to tokens_per_step_ tokens of one request.
+  void step(Running& running) {
     const SamplingParams& sampling = running.request.sampling;
     engine::EngineOutput out;
     out.id = running.request.id;
     out.prompt_tokens = static_cast<int32_t>(running.request.prompt.size());
     out.cached_tokens = 3;
-    if (running.abort) {
-      out.finish = engine::FinishReason::abort;
+    if (!refusal_.empty()) {
+      out.finish = engine::FinishReason::error;
+      out.error = refusal_;
+      out.bad_request = true;
+    } else if (sampling.max_tokens == 0) {
+      out.finish = engine::FinishReason::length;
     } else {
       for (size_t n = 0; n < tokens_per_step_ && out.finish == engine::FinishReason::none; ++n) {
         const bool ended = running.produced >= running.reply.size();
@@ -180,21 +224,21 @@ class FakeClient final : public EngineClient {
           out.finish = engine::FinishReason::length;
         }
       }
-      if (sampling.prompt_logprobs >= 0 && !running.prompt_told) {
-        for (const int32_t id : running.request.prompt) {
-          out.prompt_logprobs.push_back(out.prompt_logprobs.empty() ? engine::OutputToken{id, {}, {}}
-                                                                    : token(id, sampling.prompt_logprobs));
-        }
-        running.prompt_told = true;
-      }
     }
-    const bool over = out.finish != engine::FinishReason::none;
+    if (sampling.prompt_logprobs >= 0 && !running.prompt_told) {
+      for (const int32_t id : running.request.prompt) {
+        out.prompt_logprobs.push_back(out.prompt_logprobs.empty() ? engine::OutputToken{id, {}, {}}
+                                                                  : token(id, sampling.prompt_logprobs));
+      }
+      running.prompt_told = true;
+    }
     for (int32_t i = 0; i < running.request.n; ++i) {
+      if (running.done[static_cast<size_t>(i)] != 0) continue;
       engine::EngineOutput copy = out;
       copy.index = i;
+      if (out.finish != engine::FinishReason::none) running.done[static_cast<size_t>(i)] = 1;
       running.handler(std::move(copy));
     }
-    return !over;
   }
 
   void run() {
@@ -203,27 +247,24 @@ class FakeClient final : public EngineClient {
       changed_.wait(lock, [this] {
         if (stopping_) return true;
         if (!paused_ && !running_.empty()) return true;
-        return std::any_of(running_.begin(), running_.end(), [](const Running& r) { return r.abort; });
+        return std::any_of(running_.begin(), running_.end(), [](const Running& r) { return r.aborting(); });
       });
       if (stopping_) return;
       std::deque<Running> now;
-      std::deque<Running> later;
-      for (Running& each : running_) (paused_ && !each.abort ? later : now).push_back(std::move(each));
-      running_.clear();
+      now.swap(running_);
+      const bool paused = paused_;
       // Handlers may call back, and must not find the lock taken.
       const double pause_seconds = step_seconds_;
       lock.unlock();
-      std::deque<Running> left;
       for (Running& each : now) {
-        if (step(each)) left.push_back(std::move(each));
+        end_aborted(each);
+        if (!paused) step(each);
       }
       if (pause_seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause_seconds));
       lock.lock();
-      for (Running& each : later) left.push_back(std::move(each));
-      for (Running& each : left) {
-        // Aborts that came meanwhile found nothing to mark.
-        each.abort = each.abort || std::find(aborted_.begin(), aborted_.end(), each.request.id) != aborted_.end();
-        running_.push_back(std::move(each));
+      mark_aborts(now);  // those that came meanwhile found nothing to mark
+      for (Running& each : now) {
+        if (!each.over()) running_.push_back(std::move(each));
       }
     }
   }
@@ -231,6 +272,7 @@ class FakeClient final : public EngineClient {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string reply_ = "Hello!";
+  std::string refusal_;
   size_t tokens_per_step_ = 1;
   double step_seconds_ = 0;
   bool paused_ = false;
@@ -239,7 +281,7 @@ class FakeClient final : public EngineClient {
   engine::RequestId last_id_ = 0;
   std::deque<Running> running_;
   std::vector<engine::EngineRequest> submitted_;
-  std::vector<engine::RequestId> aborted_;
+  std::vector<std::pair<engine::RequestId, int32_t>> aborted_;  // id and choice
   std::thread thread_;
 };
 

@@ -76,7 +76,8 @@ TEST_F(ServingMetricsTest, SeriesThatDashboardsReadAreThereFromTheStart) {
         "vllm:request_max_num_generation_tokens", "vllm:request_prefill_kv_computed_tokens", "vllm:request_params_n",
         "vllm:iteration_tokens_total", "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds",
         "vllm:request_time_per_output_token_seconds", "vllm:e2e_request_latency_seconds",
-        "vllm:request_decode_time_seconds"}) {
+        "vllm:request_decode_time_seconds", "vllm:request_queue_time_seconds", "vllm:request_prefill_time_seconds",
+        "vllm:request_inference_time_seconds"}) {
     EXPECT_TRUE(has_line(text, name + std::string("_count") + labels_ + " 0.0")) << name;
   }
   for (const char* reason : {"stop", "length", "abort", "error", "repetition"}) {
@@ -91,6 +92,10 @@ TEST_F(ServingMetricsTest, SeriesThatDashboardsReadAreThereFromTheStart) {
 }
 
 TEST_F(ServingMetricsTest, FinishedChoicesAreCounted) {
+  engine::EngineStats stats;
+  stats.prompt_tokens = 40;
+  stats.cached_prompt_tokens = 60;
+  metrics_.take(stats);
   metrics_.first_output(100, 60, 0.03);
   metrics_.generated(1);
   metrics_.more_output(0.02);
@@ -98,6 +103,8 @@ TEST_F(ServingMetricsTest, FinishedChoicesAreCounted) {
   FinishedChoice done;
   done.reason = "stop";
   done.arrival = 10;
+  done.queued = 10.005;
+  done.scheduled = 10.01;
   done.first_token = 10.03;
   done.last_token = 10.05;
   done.end = 10.05;
@@ -112,6 +119,14 @@ TEST_F(ServingMetricsTest, FinishedChoicesAreCounted) {
   EXPECT_TRUE(has_line(text, "vllm:generation_tokens_total" + labels_ + " 2.0"));
   EXPECT_TRUE(
       has_line(text, R"(vllm:prompt_tokens_by_source_total{model_name="m",engine="0",source="local_compute"} 40.0)"));
+  EXPECT_TRUE(has_line(text, "vllm:prompt_tokens_cached_total" + labels_ + " 60.0"));
+  for (const auto& [name, seconds] :
+       {std::pair("queue", 0.005), {"prefill", 0.02}, {"decode", 0.02}, {"inference", 0.04}}) {
+    const std::string series = "vllm:request_" + std::string(name) + "_time_seconds";
+    EXPECT_TRUE(has_line(text, series + "_count" + labels_ + " 1.0")) << name;
+    const size_t at = text.find(series + "_sum" + labels_);
+    EXPECT_NEAR(std::stod(text.substr(text.find("} ", at) + 2)), seconds, 1e-9) << name;
+  }
   EXPECT_TRUE(has_line(text, R"(vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"} 1.0)"));
   EXPECT_TRUE(has_line(text, R"(vllm:time_to_first_token_seconds_bucket{model_name="m",engine="0",le="0.04"} 1.0)"));
   EXPECT_TRUE(has_line(text, "vllm:request_prefill_kv_computed_tokens_sum" + labels_ + " 40.0"));
@@ -139,16 +154,18 @@ TEST_F(ServingMetricsTest, TotalsGoOnWhenTheEngineIsRestarted) {
   EXPECT_TRUE(has_line(text, "vllm:kv_cache_usage_perc" + labels_ + " 0.2"));
 }
 
-TEST_F(ServingMetricsTest, StepsAreSpreadOverTheTokensBetweenTwoLooks) {
+TEST_F(ServingMetricsTest, StepsAreCountedByTheirTokens) {
   engine::EngineStats stats;
-  stats.steps = 4;
-  stats.prompt_tokens = 100;
-  stats.cached_prompt_tokens = 20;
-  stats.generated_tokens = 40;
+  stats.step_tokens = 120;
+  stats.steps_by_tokens[0] = 3;  // of at most one token
+  stats.steps_by_tokens[5] = 1;  // of 65 to 128
+  metrics_.take(stats);
   metrics_.take(stats);
   const std::string text = registry_.text();
   EXPECT_TRUE(has_line(text, "vllm:iteration_tokens_total_count" + labels_ + " 4.0"));
   EXPECT_TRUE(has_line(text, "vllm:iteration_tokens_total_sum" + labels_ + " 120.0"));
+  EXPECT_TRUE(has_line(text, R"(vllm:iteration_tokens_total_bucket{model_name="m",engine="0",le="64.0"} 3.0)"));
+  EXPECT_TRUE(has_line(text, R"(vllm:iteration_tokens_total_bucket{model_name="m",engine="0",le="128.0"} 4.0)"));
 }
 
 TEST(HttpMetrics, CountsByRouteMethodAndStatusClass) {

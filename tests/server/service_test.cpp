@@ -32,9 +32,9 @@ class ServiceTest : public testing::Test {
     client.send(bytes);
     return client.read_answer();
   }
-  boost::json::object answer(const std::string& path, const std::string& body) {
+  boost::json::object answer(const std::string& path, const std::string& body, int status = 200) {
     const RawAnswer got = ask(post(path, body));
-    EXPECT_EQ(got.status, 200) << got.body;
+    EXPECT_EQ(got.status, status) << got.body;
     return parse(got.body);
   }
   boost::json::object chat(const std::string& fields = "") {
@@ -199,6 +199,26 @@ TEST_F(ServiceTest, StopStringEndsTheRequestInTheEngine) {
   EXPECT_EQ(body.at("usage").at("completion_tokens"), 7);
   EXPECT_TRUE(wait_for([&] { return client_.running() == 0; }));
   EXPECT_EQ(client_.aborted().size(), 1u);
+}
+
+TEST_F(ServiceTest, StopStringEndsItsOwnChoiceInTheEngine) {
+  client_.set_reply("one two three four");
+  client_.set_step_seconds(0.005);
+  start();
+  const boost::json::object body = chat(R"(,"stop":["two"],"n":2)");
+  EXPECT_EQ(choice(body, 1).at("message").at("content"), "one ");
+  EXPECT_TRUE(wait_for([&] { return client_.running() == 0; }));
+  const engine::RequestId id = client_.submitted()[0].id;
+  EXPECT_EQ(client_.aborted(), (std::vector<std::pair<engine::RequestId, int32_t>>{{id, 0}, {id, 1}}));
+}
+
+TEST_F(ServiceTest, WhatTheEngineRefusesIsABadRequest) {
+  client_.set_refusal("the masks leave no token");
+  start();
+  const boost::json::object error = answer("/v1/completions", R"({"prompt":"a"})", 400).at("error").get_object();
+  EXPECT_EQ(error.at("code"), 400);
+  EXPECT_EQ(error.at("type"), "BadRequestError");
+  EXPECT_EQ(error.at("message"), "the masks leave no token");
 }
 
 TEST_F(ServiceTest, StopStringInTheMiddleOfAStepLooksTheSame) {

@@ -50,6 +50,14 @@ void Histogram::observe(double value, uint64_t times) {
   count_ += times;
 }
 
+void Histogram::add(const std::vector<uint64_t>& counts, double sum) {
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    counts_[i] += counts.at(i);
+    count_ += counts[i];
+  }
+  sum_ += sum;
+}
+
 Registry::Series& Registry::series(const std::string& name, const std::string& help, Kind kind, const Labels& labels) {
   auto family = std::find_if(families_.begin(), families_.end(), [&](const Family& f) { return f.name == name; });
   if (family == families_.end()) {

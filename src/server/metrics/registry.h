@@ -35,6 +35,8 @@ class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void observe(double value, uint64_t times = 1);
+  /// Adds values that were sorted elsewhere: `counts` has one more than bounds(), `sum` is of them all.
+  void add(const std::vector<uint64_t>& counts, double sum);
   const std::vector<double>& bounds() const { return bounds_; }
   const std::vector<uint64_t>& counts() const { return counts_; }  ///< not cumulative; the last is above all bounds
   double sum() const { return sum_; }

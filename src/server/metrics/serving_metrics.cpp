@@ -14,17 +14,14 @@ const std::vector<double> inter_token_buckets = {.01, .025, .05, .075, .1,  .15,
                                                  .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
 const std::vector<double> latency_buckets = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                              30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
-const std::vector<double> iteration_buckets = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
 }  // namespace
 
 double ServingMetrics::Carried::take(double total) {
-  if (total < last) base += last;
-  const double before = base + last;
-  if (total < last) last = 0;
+  const double added = total < last ? total : total - last;
   last = total;
-  if (counter) counter->set(base + last);
-  return base + last - before;
+  if (counter) counter->add(added);
+  return added;
 }
 
 ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name, const engine::EngineInfo& info,
@@ -74,9 +71,9 @@ ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name
   prefill_computed_ =
       histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, without cached ones.", lengths);
   request_n_ = histogram("vllm:request_params_n", "n of a request.", {1, 2, 5, 10, 20});
-  iteration_tokens_ =
-      histogram("vllm:iteration_tokens_total",
-                "Tokens per engine step; steps between two looks at the engine share their mean.", iteration_buckets);
+  iteration_tokens_ = histogram("vllm:iteration_tokens_total", "Tokens per engine step.",
+                                {engine::step_token_bounds.begin(), engine::step_token_bounds.end()});
+  steps_by_tokens_.resize(engine::step_token_bounds.size() + 1);
   first_token_ = histogram("vllm:time_to_first_token_seconds", "Time to first token.", first_token_buckets);
   inter_token_ = histogram("vllm:inter_token_latency_seconds", "Time between tokens.", inter_token_buckets);
   per_token_ = histogram("vllm:request_time_per_output_token_seconds", "A request's mean time per output token.",
@@ -84,6 +81,11 @@ ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name
   per_token_alias_ = histogram("vllm:time_per_output_token_seconds", "Former name of inter_token_latency_seconds.",
                                inter_token_buckets);
   e2e_ = histogram("vllm:e2e_request_latency_seconds", "Time from arrival to the last token.", latency_buckets);
+  queue_ = histogram("vllm:request_queue_time_seconds", "Time in the engine's queue.", latency_buckets);
+  inference_ =
+      histogram("vllm:request_inference_time_seconds", "Time from the first step to the last token.", latency_buckets);
+  prefill_ =
+      histogram("vllm:request_prefill_time_seconds", "Time from the first step to the first token.", latency_buckets);
   decode_ = histogram("vllm:request_decode_time_seconds", "Time from the first token to the last.", latency_buckets);
   registry
       .gauge("vllm:cache_config_info", "The cache's configuration.",
@@ -99,10 +101,6 @@ ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name
 }
 
 void ServingMetrics::first_output(int64_t prompt_tokens, int64_t cached_tokens, double seconds_since_arrival) {
-  prompt_tokens_->add(static_cast<double>(prompt_tokens));
-  prompt_tokens_cached_->add(static_cast<double>(cached_tokens));
-  computed_source_->add(static_cast<double>(prompt_tokens - cached_tokens));
-  cached_source_->add(static_cast<double>(cached_tokens));
   first_token_->observe(seconds_since_arrival);
   recent_.emplace_back(static_cast<double>(prompt_tokens), static_cast<double>(cached_tokens));
   recent_prompt_ += recent_.back().first;
@@ -126,7 +124,10 @@ void ServingMetrics::finished(const FinishedChoice& choice) {
   request_prompt_->observe(static_cast<double>(choice.prompt_tokens));
   request_generation_->observe(static_cast<double>(choice.generated_tokens));
   request_max_tokens_->observe(static_cast<double>(choice.max_tokens));
+  if (choice.scheduled > 0) queue_->observe(choice.scheduled - choice.queued);
   if (choice.first_token <= 0) return;
+  prefill_->observe(choice.first_token - choice.scheduled);
+  inference_->observe(choice.last_token - choice.scheduled);
   prefill_computed_->observe(static_cast<double>(choice.prompt_tokens - choice.cached_tokens));
   const double decoding = choice.last_token - choice.first_token;
   decode_->observe(decoding);
@@ -147,10 +148,17 @@ void ServingMetrics::take(const engine::EngineStats& stats) {
   preemptions_.take(static_cast<double>(stats.preemptions));
   prefix_queries_.take(static_cast<double>(stats.prefix_queries));
   prefix_hits_.take(static_cast<double>(stats.prefix_hits));
-  const double steps = steps_.take(static_cast<double>(stats.steps));
-  const double tokens =
-      step_tokens_.take(static_cast<double>(stats.prompt_tokens - stats.cached_prompt_tokens + stats.generated_tokens));
-  if (steps > 0) iteration_tokens_->observe(tokens / steps, static_cast<uint64_t>(steps));
+  const double computed = computed_tokens_.take(static_cast<double>(stats.prompt_tokens));
+  const double cached = cached_tokens_.take(static_cast<double>(stats.cached_prompt_tokens));
+  prompt_tokens_->add(computed + cached);
+  prompt_tokens_cached_->add(cached);
+  computed_source_->add(computed);
+  cached_source_->add(cached);
+  std::vector<uint64_t> steps;
+  for (size_t i = 0; i < steps_by_tokens_.size(); ++i) {
+    steps.push_back(static_cast<uint64_t>(steps_by_tokens_[i].take(static_cast<double>(stats.steps_by_tokens[i]))));
+  }
+  iteration_tokens_->add(steps, step_tokens_.take(static_cast<double>(stats.step_tokens)));
 }
 
 }  // namespace gristmill::server

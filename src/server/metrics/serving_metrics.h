@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/engine_config.h"
 #include "engine/messages.h"
@@ -14,6 +15,8 @@ namespace gristmill::server {
 struct FinishedChoice {
   std::string reason;  ///< stop, length, abort, error
   double arrival = 0;
+  double queued = 0;     ///< the engine took it
+  double scheduled = 0;  ///< first part of a step
   double first_token = 0;
   double last_token = 0;
   double end = 0;
@@ -49,19 +52,21 @@ class ServingMetrics {
   /// A total of the engine's, carried over restarts.
   struct Carried {
     Counter* counter = nullptr;
-    double base = 0, last = 0;
+    double last = 0;
+    /// Adds to the counter, if there is one, and returns what was added.
     double take(double total);
   };
 
   Gauge *running_, *waiting_, *cache_usage_;
   Counter *prompt_tokens_, *prompt_tokens_cached_, *generation_tokens_;
   Counter *computed_source_, *cached_source_;
-  Carried preemptions_, prefix_queries_, prefix_hits_, steps_, step_tokens_;
+  Carried preemptions_, prefix_queries_, prefix_hits_, computed_tokens_, cached_tokens_, step_tokens_;
+  std::vector<Carried> steps_by_tokens_;
   std::map<std::string, Counter*> success_;
   Histogram *request_prompt_, *request_generation_, *request_max_generation_, *request_max_tokens_, *request_n_;
   Histogram *prefill_computed_, *iteration_tokens_;
   Histogram *first_token_, *inter_token_, *per_token_, *per_token_alias_;
-  Histogram *e2e_, *decode_;
+  Histogram *e2e_, *queue_, *inference_, *prefill_, *decode_;
   std::deque<std::pair<double, double>> recent_;  // prompt and cached tokens of a request
   double recent_prompt_ = 0, recent_cached_ = 0;
 };

@@ -33,18 +33,16 @@ void Answer::accept(size_t choice, const Delta& delta, const engine::EngineOutpu
     record.accepted = true;
     begin(choice);
   }
-  if (!job_.no_output) {
-    record.text += delta.text;
-    record.tokens += static_cast<int64_t>(delta.tokens);
-    record.unsent += static_cast<int64_t>(delta.tokens);
-    for (size_t i = 0; i < delta.tokens; ++i) {
-      if (job_.return_token_ids) record.ids.push_back(output.tokens[i].token);
-      if (job_.logprobs) add_logprobs(choice, output.tokens[i]);
-    }
+  record.text += delta.text;
+  record.tokens += static_cast<int64_t>(delta.tokens);
+  record.unsent += static_cast<int64_t>(delta.tokens);
+  for (size_t i = 0; i < delta.tokens; ++i) {
+    if (job_.return_token_ids) record.ids.push_back(output.tokens[i].token);
+    if (job_.logprobs) add_logprobs(choice, output.tokens[i]);
   }
   if (delta.finished) {
-    record.finish_reason = job_.no_output ? "length" : delta.finish_reason;
-    if (!job_.no_output) record.stop_reason = stop_reason;
+    record.finish_reason = delta.finish_reason;
+    record.stop_reason = stop_reason;
   }
 }
 

@@ -17,13 +17,13 @@ constexpr std::string_view end_mark = "\xEE\x80\x80gristmill-end-of-message\xEE\
 int32_t logprob_count(const std::optional<int64_t>& asked, const char* kind, const char* field,
                       const ServedModel& model, const ApiPolicy& policy) {
   if (!asked) return -1;
-  const int64_t count = *asked < 0 ? model.vocabulary : *asked;
+  const int64_t count = *asked < 0 ? model.known_tokens() : *asked;
   if (policy.max_logprobs >= 0 && count > policy.max_logprobs) {
     throw value_error(
         cat("Requested ", kind, " logprobs of ", count, ", which is greater than max allowed: ", policy.max_logprobs),
         field);
   }
-  return static_cast<int32_t>(std::min<int64_t>(count, model.vocabulary));
+  return static_cast<int32_t>(std::min<int64_t>(count, model.known_tokens()));
 }
 
 /// Both with and without a space in front: vocabularies know a word by either.
@@ -163,10 +163,6 @@ int32_t output_tokens(const CommonFields& fields, const ServedModel& model, Job&
   }
   const int64_t room = model.max_model_len - static_cast<int64_t>(longest);
   const int64_t cap = model.defaults.max_new_tokens.value_or(std::numeric_limits<int32_t>::max());
-  if (job.no_output) {
-    if (room < 0) throw_too_long(model, 0, longest);
-    return 1;
-  }
   if (room < 1 || (fields.max_tokens && *fields.max_tokens > room)) {
     throw_too_long(model, fields.max_tokens.value_or(0), longest);
   }
@@ -182,7 +178,7 @@ void finish(const CommonFields& fields, const ServedModel& model, Job& job) {
                       "min_tokens");
   }
   try {
-    validate(job.sampling, model.vocabulary);
+    validate(job.sampling, model.known_tokens());
   } catch (const RequestError& error) {
     throw value_error(error.what(), error.field());
   }
