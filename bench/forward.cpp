@@ -24,7 +24,7 @@ class Runner {
     backend_ = device::make_cpu_backend(threads, device::ActivationMode::int8);
     executable_ = backend_->compile(loaded.program, {kTokens, kSeqs, kSeqs, kContext}, {cache, block_size});
     const double start = wall_seconds(), cpu = process_seconds();
-    executable_->bind({kSeqs * blocks_per_sequence_, nullptr, nullptr});
+    executable_->bind({kSeqs * blocks_per_sequence_, nullptr});
     const auto& plan = executable_->memory();
     std::printf("%s, KV %s\nweights %.1f MB, scratch %.1f MB, %zu bytes per block; packed in %.2f s (%.2f CPU s)\n",
                 backend_->describe().c_str(), name_of(cache), plan.weights / 1e6, plan.scratch / 1e6,

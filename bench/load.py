@@ -9,6 +9,7 @@ import os
 import random
 import statistics
 import time
+import urllib.request
 from urllib.parse import urlsplit
 
 
@@ -50,6 +51,16 @@ def resident_bytes(pid):
         except OSError:
             pass
     return total
+
+
+def host_overhead(port):
+    """What /metrics of a gristmill server says of its steps: the share of their time outside the forward pass."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        series = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    total = lambda name: next(float(value) for key, value in series.items() if key.startswith(name))
+    steps, forward = total("gristmill:engine_step_seconds_total"), total("gristmill:engine_forward_seconds_total")
+    count = total("vllm:iteration_tokens_total_count")
+    return f"host overhead {100 * (1 - forward / steps):.2f} % of {count:.0f} steps' {steps:.1f} s"
 
 
 def percentile(values, share):

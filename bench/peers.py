@@ -132,6 +132,8 @@ def main():
                       f"{middle('gap_p50_ms'):.1f} | {middle('gap_p99_ms'):.1f} |")
         for name, (port, process) in servers.items():
             print(f"{name}: {load.resident_bytes(process.pid) / 2**20:.0f} MiB at the end")
+        if "gristmill" in servers:
+            print(f"gristmill: {load.host_overhead(servers['gristmill'][0])}")
     finally:
         for _, process in servers.values():
             process.send_signal(signal.SIGTERM)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the benchmarks: kernels, forward, startup, peers (docs/performance.md says what each prints).
+# Runs the benchmarks: kernels, forward, startup, peers, soak (docs/performance.md says what each prints).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
@@ -24,9 +24,10 @@ case "$name" in
     python_with xllamacpp
     build/venv/bin/python bench/peers.py --gristmill build/bench/gristmill --model "$model" "$@"
     ;;
+  soak) python3 bench/soak.py build/bench/gristmill "$model" "$@" ;;
   all) for each in kernels forward startup peers; do "$0" "$each"; done ;;
   *)
-    echo "unknown benchmark: $name (kernels, forward, startup, peers)" >&2
+    echo "unknown benchmark: $name (kernels, forward, startup, peers, soak)" >&2
     exit 2
     ;;
 esac

@@ -78,13 +78,10 @@ class StepError : public Error {
   using Error::Error;
 };
 
-class Communicator;  // device/communicator.h; one rank needs none
-
 struct BindOptions {
-  int num_blocks = 0;                    ///< cache blocks; address space is reserved, pages are committed on first use
-  Communicator* communicator = nullptr;  ///< null: one rank
-  Progress* progress = nullptr;          ///< null: silent
-  int num_states = 0;                    ///< slots of recurrent state, reserved like the blocks
+  int num_blocks = 0;            ///< cache blocks; address space is reserved, pages are committed on first use
+  Progress* progress = nullptr;  ///< null: silent
+  int num_states = 0;            ///< slots of recurrent state, reserved like the blocks
 };
 
 class Executable {
@@ -97,8 +94,6 @@ class Executable {
   virtual Ticket launch(const StepShape& shape, const StepInputs& inputs) = 0;
   /// The caller's thread joins the work. Throws StepError.
   virtual const StepResult& wait(Ticket ticket) = 0;
-  /// Copies whole cache blocks, all layers: pairs (from, to).
-  virtual void copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) = 0;
   /// Copies whole slots of recurrent state, all layers: pairs (from, to). Not while a step is in flight.
   /// Nothing to do for models without.
   virtual void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) { static_cast<void>(pairs); }

@@ -1,6 +1,7 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -11,6 +12,13 @@ namespace gristmill::engine {
 namespace {
 
 constexpr uint64_t most_snapshots = 4096;
+
+/// Advice to raise --gpu-memory-utilization, where a value of at most 1 gives `needed` bytes.
+std::string utilization_for(uint64_t needed, uint64_t host_limit, double now) {
+  const double share = std::ceil(100 * static_cast<double>(needed) / static_cast<double>(host_limit)) / 100;
+  if (share > 1) return cat("This takes ", bytes_text(needed), " of memory. ");
+  return cat("Raise --gpu-memory-utilization (now ", now, ") to ", share, ". ");
+}
 
 }  // namespace
 
@@ -57,21 +65,30 @@ EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPla
   if (!asked) blocks = std::min(blocks, most);
 
   const uint64_t tokens = blocks * size;
+  const uint64_t needed = blocks_for(static_cast<uint64_t>(std::max(wanted_len, 1))) * block;
+  if (blocks == 0 && asked) {
+    throw Error(cat("No available memory for the cache blocks: one takes ", bytes_text(block),
+                    ". Raise --kv-cache-memory-bytes or VLLM_CPU_KVCACHE_SPACE (now ", bytes_text(cache), ") to ",
+                    needed, " bytes or more."));
+  }
   if (blocks == 0) {
     throw Error(cat("No available memory for the cache blocks: the weights take ", bytes_text(plan.weights),
-                    ", scratch takes ", bytes_text(plan.scratch), ", and this engine may use ", bytes_text(plan.limit),
-                    " of ", bytes_text(host_limit), ". Raise --gpu-memory-utilization (now ", config.memory_utilization,
-                    "), or lower --max-num-batched-tokens, or free memory for ", bytes_text(fixed + block),
-                    " or more."));
+                    ", scratch takes ", bytes_text(plan.scratch),
+                    plan.running_states > 0 ? cat(", recurrent state takes ", bytes_text(plan.states)) : "",
+                    ", and this engine may use ", bytes_text(plan.limit), " of ", bytes_text(host_limit), ". ",
+                    utilization_for(fixed + needed, host_limit, config.memory_utilization),
+                    "Lower --max-num-seqs (now ", max_num_seqs, ") or --max-num-batched-tokens to shrink scratch."));
   }
   if (wanted_len > 0 && tokens < static_cast<uint64_t>(wanted_len)) {
     throw Error(cat("To serve at least one request with the model's max seq len (", wanted_len, "), ",
-                    bytes_text(blocks_for(static_cast<uint64_t>(wanted_len)) * block),
-                    " KV cache is needed, which is larger than the available KV cache memory (",
+                    bytes_text(needed), " KV cache is needed, which is larger than the available KV cache memory (",
                     bytes_text(blocks * block),
-                    "). Based on the available memory, the estimated maximum model length is ", tokens,
-                    ". Lower --max-model-len to ", tokens, ", or raise --kv-cache-memory-bytes to ",
-                    blocks_for(static_cast<uint64_t>(wanted_len)) * block, " or --gpu-memory-utilization."));
+                    "). Based on the available memory, the estimated maximum model length is ", tokens, ". ",
+                    config.num_blocks_override > 0
+                        ? cat("Raise --num-gpu-blocks-override to ", needed / block, ". ")
+                        : cat(asked ? "" : utilization_for(fixed + needed, host_limit, config.memory_utilization),
+                              "Set --kv-cache-memory-bytes to ", needed, ". "),
+                    "Or lower --max-model-len to ", tokens, "."));
   }
   plan.num_blocks = static_cast<int32_t>(blocks);
   plan.cache = blocks * block;

@@ -1,5 +1,6 @@
 """Starting, failing, restarting and ending."""
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -50,10 +51,34 @@ def test_taken_port_is_named_at_once(server):
 
 
 def test_start_up_lines(server):
-    for line in ("Using max model len 2048", "GPU KV cache size:", "Maximum concurrency for 2,048 tokens per request:",
-                 f"Starting vLLM server on http://127.0.0.1:{server.port}", "curl -N http://127.0.0.1:"):
-        assert line in server.log, server.log
-    assert "non-default args:" in server.log
+    """What scripts read, in vLLM's order."""
+    wanted = ["non-default args: {", "Using max model len 2048",
+              "Chunked prefill is enabled with max_num_batched_tokens=2048.", "Asynchronous scheduling is enabled.",
+              "Memory plan: ", "Loading weights took ", "Model loading took ", "Available KV cache memory: ",
+              "GPU KV cache size: ", "Maximum concurrency for 2,048 tokens per request: ", "init engine (",
+              "Supported tasks: ['generate']", f"Starting vLLM server on http://127.0.0.1:{server.port}",
+              "Route: /v1/completions, Methods: POST", "curl -N http://127.0.0.1:", "Application startup complete."]
+    at = 0
+    for line in wanted:
+        found = server.log.find(line, at)
+        assert found >= at, f"{line!r} is missing or out of order:\n{server.log}"
+        at = found
+    assert re.search(r"Maximum concurrency for 2,048 tokens per request: \d+\.\d\dx", server.log)
+    assert re.search(r"GPU KV cache size: [\d,]+ tokens", server.log)
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--kv-cache-memory-bytes", "1M", "--max-model-len", "2048"], ["--kv-cache-memory-bytes to ", "--max-model-len to "]),
+    (["--kv-cache-memory-bytes", "0", "--num-gpu-blocks-override", "2", "--max-model-len", "2048"],
+     ["--num-gpu-blocks-override to 128"]),
+    (["--kv-cache-memory-bytes", "0", "--gpu-memory-utilization", "0.00001"], ["--gpu-memory-utilization (now 1e-05) to 0.0"]),
+])
+def test_memory_that_does_not_suffice_is_refused_with_what_would(start_server, flags, words):
+    server = start_server(*flags)
+    assert server.process.wait(20) == 1
+    server.reader.join(5)
+    for word in words:
+        assert word in server.log
 
 
 def test_api_key_from_the_environment(start_server):

@@ -95,6 +95,25 @@ def test_several_choices_differ_and_repeat_with_the_seed(client):
     assert streamed == texts
 
 
+def test_a_stop_string_ends_one_choice_of_several(client):
+    request = dict(model="tiny", prompt="The", max_tokens=20, n=3, seed=7, temperature=1)
+    texts = [choice.text for choice in client.completions.create(**request).choices]
+    stop = next(texts[1][i:i + 3] for i in range(3, len(texts[1]) - 3)
+                if all(texts[1][i:i + 3] not in other for other in (texts[0], texts[2], texts[1][:i + 2])))
+    expected = [texts[0], texts[1][:texts[1].index(stop)], texts[2]]
+    plain = client.completions.create(**request, stop=[stop])
+    assert [choice.text for choice in plain.choices] == expected
+    assert [choice.finish_reason for choice in plain.choices] == ["length", "stop", "length"]
+    assert plain.usage.completion_tokens < 60
+    streamed, ends = ["", "", ""], [[], [], []]
+    for chunk in client.completions.create(**request, stop=[stop], stream=True):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.text
+            ends[choice.index] += [choice.finish_reason] if choice.finish_reason else []
+    assert streamed == expected
+    assert ends == [["length"], ["stop"], ["length"]]
+
+
 def test_unseeded_answers_differ(client):
     texts = {client.completions.create(model="tiny", prompt="The", max_tokens=12, temperature=1).choices[0].text
              for _ in range(4)}

@@ -102,7 +102,6 @@ class FakeExecutable final : public Executable {
     result_.logits = logits_;
     return result_;
   }
-  void copy_blocks(std::span<const std::pair<int32_t, int32_t>>) override {}
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override {
     for (const auto& [from, to] : pairs) states_.at(static_cast<size_t>(to)) = states_.at(static_cast<size_t>(from));
     owner_.state_copies += static_cast<int64_t>(pairs.size());

@@ -39,9 +39,35 @@ TEST(MemoryPlan, RefusalsNameTheFlagsAndValuesThatFit) {
   } catch (const Error& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("--max-model-len to 160"), std::string::npos) << text;
-    EXPECT_NE(text.find("--kv-cache-memory-bytes"), std::string::npos) << text;
+    EXPECT_NE(text.find("--kv-cache-memory-bytes to 66060288"), std::string::npos) << text;  // 63 blocks
   }
   EXPECT_THROW(plan_memory({}, {2000 * mib, mib, mib}, 1024 * mib, 0, 4096, 8), Error);
+}
+
+TEST(MemoryPlan, ValuesThatRefusalsNameAreAccepted) {
+  const auto refusal = [](const EngineConfig& config, int32_t length) -> std::string {
+    try {
+      plan_memory(config, {300 * mib, 100 * mib, mib}, 1024 * mib, length, 4096, 8);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EngineConfig config;
+  config.memory_utilization = 0.3;
+  EXPECT_NE(refusal(config, 0).find("Raise --gpu-memory-utilization (now 0.3) to 0.4."), std::string::npos);
+  config.memory_utilization = 0.4;
+  EXPECT_EQ(refusal(config, 0), "");
+  EXPECT_NE(refusal(config, 1600).find("Raise --gpu-memory-utilization (now 0.4) to 0.49."), std::string::npos);
+  config.memory_utilization = 0.49;
+  EXPECT_EQ(refusal(config, 1600), "");
+  config.num_blocks_override = 5;
+  EXPECT_NE(refusal(config, 1600).find("Raise --num-gpu-blocks-override to 100."), std::string::npos);
+  config.num_blocks_override = 100;
+  EXPECT_EQ(refusal(config, 1600), "");
+  config.num_blocks_override = 0;
+  config.cache_bytes = 1000;
+  EXPECT_NE(refusal(config, 0).find("(now 1000 B) to 1048576 bytes"), std::string::npos);
 }
 
 TEST(MemoryPlan, WritesSizesForPeople) {

@@ -56,15 +56,8 @@ struct Loss {
   double same_top = 0;  ///< share of positions with the same likeliest token
 };
 
-/// What int8 activations and a bfloat16 cache (the defaults) lose against float32, over chats and their continuations.
-Loss int8_loss(const std::string& path, const Golden& golden) {
-  const Model exact = load_model(path, {.exact = true, .tap_layers = false});
-  const Model compact = load_model(path, {});
-  const auto f32 = device::make_cpu_backend(kThreads, device::ActivationMode::f32);
-  const auto int8 = device::make_cpu_backend(kThreads, device::ActivationMode::int8);
-  Runner reference(*f32, exact);
-  Runner runner(*int8, compact, DType::bf16);
-  const auto vocabulary = static_cast<size_t>(exact.config.vocabulary);
+/// What `runner` loses against `reference`, over chats and their continuations.
+Loss loss_of(Runner& runner, Runner& reference, const Golden& golden, size_t vocabulary, const std::string& what) {
   std::vector<double> losses;
   Loss loss;
   for (int n = 0; golden.has(cat("greedy.", n, ".ids")); ++n) {
@@ -85,10 +78,20 @@ Loss int8_loss(const std::string& path, const Golden& golden) {
   loss.p99 = losses[losses.size() * 99 / 100];
   loss.largest = losses.back();
   loss.same_top /= static_cast<double>(losses.size());
-  std::printf(
-      "int8 activations, bfloat16 cache, %zu positions: KL mean %.2e, p99 %.2e, largest %.2e; same top %.1f %%\n",
-      losses.size(), loss.mean, loss.p99, loss.largest, 100 * loss.same_top);
+  std::printf("%s, %zu positions: KL mean %.2e, p99 %.2e, largest %.2e; same top %.1f %%\n", what.c_str(),
+              losses.size(), loss.mean, loss.p99, loss.largest, 100 * loss.same_top);
   return loss;
+}
+
+/// What int8 activations and a bfloat16 cache (the defaults) lose against float32.
+Loss int8_loss(const std::string& path, const Golden& golden) {
+  const Model exact = load_model(path, {.exact = true, .tap_layers = false});
+  const auto f32 = device::make_cpu_backend(kThreads, device::ActivationMode::f32);
+  const auto int8 = device::make_cpu_backend(kThreads, device::ActivationMode::int8);
+  Runner reference(*f32, exact);
+  Runner runner(*int8, load_model(path, {}), DType::bf16);
+  return loss_of(runner, reference, golden, static_cast<size_t>(exact.config.vocabulary),
+                 "int8 activations, bfloat16 cache");
 }
 
 // Bounds: about 1.5 x what was measured.
@@ -108,6 +111,25 @@ TEST(CpuGolden, DefaultModelLosesLittleToInt8Activations) {
   EXPECT_LT(loss.p99, 6e-2);
   EXPECT_LT(loss.largest, 6.5e-2);
   EXPECT_GT(loss.same_top, 0.96);
+}
+
+// The cache's share alone: everything else in float32.
+TEST(CpuGolden, DefaultModelLosesLittleToItsCacheType) {
+  const std::string path = default_model();
+  if (const std::string why = no_default_model(); !why.empty()) GTEST_SKIP() << why;
+  const Golden golden("smollm2_golden");
+  const Model exact = load_model(path, {.exact = true, .tap_layers = false});
+  const auto backend = device::make_cpu_backend(kThreads, device::ActivationMode::f32);
+  Runner reference(*backend, exact);
+  for (const auto& [type, mean, largest] :
+       {std::tuple(DType::f16, 1e-6, 1e-4), std::tuple(DType::bf16, 1e-4, 1e-3), std::tuple(DType::i8, 1e-3, 1e-2),
+        std::tuple(DType::fp8_e4m3, 1e-2, 1e-1)}) {
+    Runner runner(*backend, exact, type);
+    const Loss loss =
+        loss_of(runner, reference, golden, static_cast<size_t>(exact.config.vocabulary), cat(name_of(type), " cache"));
+    EXPECT_LT(loss.mean, mean);
+    EXPECT_LT(loss.largest, largest);
+  }
 }
 
 }  // namespace

@@ -157,11 +157,15 @@ TEST_F(ServingMetricsTest, TotalsGoOnWhenTheEngineIsRestarted) {
 TEST_F(ServingMetricsTest, StepsAreCountedByTheirTokens) {
   engine::EngineStats stats;
   stats.step_tokens = 120;
+  stats.step_seconds = 0.5;
+  stats.forward_seconds = 0.25;
   stats.steps_by_tokens[0] = 3;  // of at most one token
   stats.steps_by_tokens[5] = 1;  // of 65 to 128
   metrics_.take(stats);
   metrics_.take(stats);
   const std::string text = registry_.text();
+  EXPECT_TRUE(has_line(text, "gristmill:engine_step_seconds_total" + labels_ + " 0.5"));
+  EXPECT_TRUE(has_line(text, "gristmill:engine_forward_seconds_total" + labels_ + " 0.25"));
   EXPECT_TRUE(has_line(text, "vllm:iteration_tokens_total_count" + labels_ + " 4.0"));
   EXPECT_TRUE(has_line(text, "vllm:iteration_tokens_total_sum" + labels_ + " 120.0"));
   EXPECT_TRUE(has_line(text, R"(vllm:iteration_tokens_total_bucket{model_name="m",engine="0",le="64.0"} 3.0)"));

@@ -181,26 +181,6 @@ void CpuExecutable::fill_result() {
   }
 }
 
-void CpuExecutable::copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) {
-  const auto valid = [&](int32_t block) { return block >= 0 && static_cast<size_t>(block) < frame_.num_blocks; };
-  for (const auto& [from, to] : pairs) {
-    if (!valid(from) || !valid(to)) {
-      throw StepError(cat("cache block ", from, " cannot be copied to ", to, ": there are ", frame_.num_blocks));
-    }
-  }
-  for (const auto& [from, to] : pairs) {
-    if (from == to) continue;
-    for (const LayerCache& layer : lowered_.caches) {
-      const KvLayout& layout = layer.layout;
-      const KvPool pool = layer.pool(frame_);
-      for (int head = 0; head < layout.heads; ++head) {
-        std::memcpy(pool.k(layout, head, to), pool.k(layout, head, from), layout.k_head_bytes);
-        std::memcpy(pool.v(layout, head, to), pool.v(layout, head, from), layout.v_head_bytes);
-      }
-    }
-  }
-}
-
 void CpuExecutable::copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) {
   if (plan_.bytes_per_state == 0) return;
   const auto valid = [&](int32_t slot) { return slot >= 0 && static_cast<size_t>(slot) < frame_.num_states; };

@@ -19,7 +19,6 @@ class CpuExecutable final : public Executable {
   void bind(const BindOptions& options) override;
   Ticket launch(const StepShape& shape, const StepInputs& inputs) override;
   const StepResult& wait(Ticket ticket) override;
-  void copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) override;
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
 
  private:

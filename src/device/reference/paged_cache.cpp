@@ -103,11 +103,6 @@ void PagedCache::reserve(int blocks) {
   blocks_ = blocks;
 }
 
-void PagedCache::copy(int32_t from, int32_t to) {
-  std::memmove(memory_.data() + static_cast<size_t>(to) * block_bytes_,
-               memory_.data() + static_cast<size_t>(from) * block_bytes_, block_bytes_);
-}
-
 size_t PagedCache::head_bytes(int head_dim) const {
   return static_cast<size_t>(head_dim) * size_of(dtype_) + (size_of(dtype_) == 1 ? sizeof(float) : 0);
 }

@@ -21,7 +21,6 @@ class PagedCache {
   int block_size() const { return block_size_; }
   /// Reserves the address space of `blocks` blocks.
   void reserve(int blocks);
-  void copy(int32_t from, int32_t to);
 
   /// Stores one token's K and V ([kv_heads][head_dim] each) in layer `layer` at `position` of a sequence.
   void store(size_t layer, std::span<const int32_t> table, int32_t position, const float* k, const float* v);

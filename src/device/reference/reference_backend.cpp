@@ -69,7 +69,6 @@ class ReferenceExecutable final : public Executable {
   void bind(const BindOptions& options) override;
   Ticket launch(const StepShape& shape, const StepInputs& inputs) override;
   const StepResult& wait(Ticket ticket) override;
-  void copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) override;
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
   std::span<const float> state(int32_t slot) const {
     if (slot < 0 || slot >= num_states_) return {};
@@ -243,14 +242,6 @@ const StepResult& ReferenceExecutable::wait(Ticket ticket) {
   for (int slot = 0; slot < program_->taps(); ++slot)
     result_.taps.emplace_back(scratch(plan_.taps) + static_cast<size_t>(slot) * tap_size, tap_size);
   return result_;
-}
-
-void ReferenceExecutable::copy_blocks(std::span<const std::pair<int32_t, int32_t>> pairs) {
-  for (const auto& [from, to] : pairs) {
-    if (from < 0 || from >= cache_.blocks() || to < 0 || to >= cache_.blocks())
-      throw StepError(cat("cache block ", from, " cannot be copied to ", to, ": there are ", cache_.blocks()));
-    cache_.copy(from, to);
-  }
 }
 
 void ReferenceExecutable::copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) {

@@ -87,6 +87,10 @@ ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name
   prefill_ =
       histogram("vllm:request_prefill_time_seconds", "Time from the first step to the first token.", latency_buckets);
   decode_ = histogram("vllm:request_decode_time_seconds", "Time from the first token to the last.", latency_buckets);
+  step_seconds_.counter = &registry.counter("gristmill:engine_step_seconds", "Time in engine steps.", labels);
+  forward_seconds_.counter =
+      &registry.counter("gristmill:engine_forward_seconds",
+                        "Of the time in engine steps, that of the forward pass; the rest is the host's.", labels);
   registry
       .gauge("vllm:cache_config_info", "The cache's configuration.",
              {{"block_size", cat(info.block_size)},
@@ -158,6 +162,8 @@ void ServingMetrics::take(const engine::EngineStats& stats) {
   for (size_t i = 0; i < steps_by_tokens_.size(); ++i) {
     steps.push_back(static_cast<uint64_t>(steps_by_tokens_[i].take(static_cast<double>(stats.steps_by_tokens[i]))));
   }
+  step_seconds_.take(stats.step_seconds);
+  forward_seconds_.take(stats.forward_seconds);
   iteration_tokens_->add(steps, step_tokens_.take(static_cast<double>(stats.step_tokens)));
 }
 

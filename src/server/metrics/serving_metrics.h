@@ -61,6 +61,7 @@ class ServingMetrics {
   Counter *prompt_tokens_, *prompt_tokens_cached_, *generation_tokens_;
   Counter *computed_source_, *cached_source_;
   Carried preemptions_, prefix_queries_, prefix_hits_, computed_tokens_, cached_tokens_, step_tokens_;
+  Carried step_seconds_, forward_seconds_;
   std::vector<Carried> steps_by_tokens_;
   std::map<std::string, Counter*> success_;
   Histogram *request_prompt_, *request_generation_, *request_max_generation_, *request_max_tokens_, *request_n_;

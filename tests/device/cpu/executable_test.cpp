@@ -28,7 +28,7 @@ struct Machine {
     backend = make_cpu_backend(setup.threads, setup.mode);
     unsetenv("GRISTMILL_ISA");
     executable = backend->compile(random_program(model), {700, 8, 700, context}, {setup.cache, setup.block_size});
-    executable->bind({kBlocks, nullptr, nullptr});
+    executable->bind({kBlocks, nullptr});
     feeder = std::make_unique<Feeder>(*executable, model.vocabulary, setup.block_size, kBlocks);
   }
   std::unique_ptr<Backend> backend;
@@ -203,7 +203,7 @@ TEST(CpuExecutable, Float32ModeFollowsTheReferenceBackEnd) {
     Machine exact(model, {"", 2, ActivationMode::f32, DType::f32});
     const auto reference =
         make_reference_backend()->compile(random_program(model), {700, 8, 700, 1024}, {DType::f32, 16});
-    reference->bind({kBlocks, nullptr, nullptr});
+    reference->bind({kBlocks, nullptr});
     Feeder feeder(*reference, model.vocabulary, 16, kBlocks);
     const auto ids = random_ids(330, model.vocabulary, 18);
     const auto a = exact.feeder->run({{ids, 0, 0}}), b = feeder.run({{ids, 0, 0}});
@@ -265,7 +265,7 @@ TEST(CpuExecutable, AllocatesWhatThePlanSaysAndCommitsItOnUse) {
   auto executable = backend->compile(random_program(model), {2048, 64, 256, 8192}, {DType::bf16, 16});
   const MemoryPlan plan = executable->memory();
   constexpr size_t kNumBlocks = 100000;
-  executable->bind({static_cast<int>(kNumBlocks), nullptr, nullptr});
+  executable->bind({static_cast<int>(kNumBlocks), nullptr});
   const size_t planned = plan.weights + plan.scratch + kNumBlocks * plan.bytes_per_block;
   const size_t size = process_bytes("VmSize:") - size_before, resident = process_bytes("VmRSS:") - resident_before;
   constexpr size_t kSlack = 32 << 20;  // the test's own weights, and the allocator's arenas
@@ -285,25 +285,11 @@ TEST(CpuExecutable, ReleasesEverySourceAfterPacking) {
   auto backend = make_cpu_backend(2, ActivationMode::int8);
   auto executable = backend->compile(std::make_shared<const Program>(std::move(builder).build()), {4, 1, 4, 16}, {});
   EXPECT_EQ(table->released, 0);
-  executable->bind({1, nullptr, nullptr});
+  executable->bind({1, nullptr});
   EXPECT_EQ(table->released, 1);
   EXPECT_EQ(norm->released, 1);
   // One packed copy serves the embedding and the head: 64 rows of 34 bytes, and the norm.
   EXPECT_LE(executable->memory().weights, 64u * 34 + 32 * 4 + 128);
-}
-
-TEST(CpuExecutable, CopiesBlocks) {
-  const RandomModel model;
-  Machine machine(model, {});
-  const auto ids = random_ids(40, model.vocabulary, 16);
-  const auto whole = in_pieces(machine, ids, 40, 0);
-  machine.feeder->run({{{ids.begin(), ids.begin() + 39}, 0, 0}});
-  std::vector<std::pair<int32_t, int32_t>> pairs;
-  for (int i = 0; i < 3; ++i) pairs.emplace_back((i * 7 + 3) % 101, 101 + (i * 7 + 3) % 101);
-  machine.executable->copy_blocks(pairs);
-  EXPECT_EQ(machine.feeder->run({{{ids[39]}, 39, 1}}).logits[0], whole[39]);
-  const std::pair<int32_t, int32_t> outside{0, kBlocks};
-  EXPECT_THROW(machine.executable->copy_blocks({&outside, 1}), StepError);
 }
 
 TEST(CpuExecutable, BadInputsFailTheStepAndNothingElse) {

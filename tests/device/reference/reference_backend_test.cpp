@@ -135,23 +135,6 @@ TEST(ReferenceBackend, GivesTheSameBitsBesideOtherSequences) {
   EXPECT_EQ(result.argmax[1], std::max_element(alone_a[2].begin(), alone_a[2].end()) - alone_a[2].begin());
 }
 
-TEST(ReferenceBackend, CopiedBlocksHoldTheSameTokens) {
-  const std::vector<int32_t> ids = some_ids(10);
-  const auto executable = bound();
-  const auto whole = run_chunks(*executable, ids, {10}, {0, 1});
-  executable->copy_blocks(std::vector<std::pair<int32_t, int32_t>>{{0, 5}, {1, 6}});
-  run_chunks(*executable, some_ids(10, 99), {10}, {0, 1});  // others take the old blocks
-  const std::vector<int32_t> table = {5, 6};
-  const SequenceStep sequence{0, 1, 9, table};
-  const int32_t last = ids[9], row = 0;
-  const uint8_t want = 1;
-  const StepResult& result =
-      executable->wait(executable->launch({1, 1, 1, true}, {{&last, 1}, {&sequence, 1}, {&row, 1}, {&want, 1}}));
-  EXPECT_EQ(std::vector<float>(result.logits[0], result.logits[0] + kVocabulary), whole[9]);
-  EXPECT_THROW(executable->copy_blocks(std::vector<std::pair<int32_t, int32_t>>{{0, 16}}), StepError);
-  EXPECT_THROW(executable->copy_blocks(std::vector<std::pair<int32_t, int32_t>>{{-1, 0}}), StepError);
-}
-
 TEST(ReferenceBackend, TapsGiveEveryRow) {
   const auto executable = bound();
   const std::vector<int32_t> ids = {4, 2, 4}, table = {0};
