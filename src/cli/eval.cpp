@@ -63,6 +63,8 @@ int eval(const std::vector<std::string>& words) {
   perplexity
       ->add_option("--dtype", dtype, "auto: the file's own precision; float32: exact weights, float32 activations")
       ->check(CLI::IsMember({"auto", "float32"}));
+  perplexity->add_option("--quantization", options.engine.quantization, "As for gristmill serve");
+  perplexity->add_option("--float-linears", options.engine.float_linears, "As for gristmill serve");
   perplexity->add_option("--kv-cache-dtype", cache_dtype, "auto: bfloat16, or float32 with --dtype float32")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
   perplexity->add_option("--device", options.engine.device, "cpu, or reference (slow, scalar)")

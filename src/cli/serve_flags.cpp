@@ -176,6 +176,18 @@ void ServeFlags::Impl::model_flags() {
             notes.push_back(cat("flag --dtype ", type, ": mapped to auto, weights keep the file's own precision"));
           }
         });
+  value(group, "--quantization", "METHOD",
+        "How weights are read: ascend, fp8, compressed-tensors, gguf (what the checkpoint is; found out by itself), or "
+        "quantized at load: w8a8, w4a8",
+        [this](const std::string& given_text) {
+          config.engine.quantization =
+              one_of("--quantization", given_text, {"ascend", "fp8", "compressed-tensors", "gguf", "w8a8", "w4a8"});
+        });
+  value(group, "--float-linears", "TYPE",
+        "What the FLOAT linears of an ascend checkpoint become at load: bf16 (as they are), int8, int4",
+        [this](const std::string& given_text) {
+          config.engine.float_linears = one_of("--float-linears", given_text, {"bf16", "int8", "int4"});
+        });
   value(group, "--max-model-len", "N", "Most tokens of prompt and output together (25.6k, 4K, auto)",
         [this](const std::string& given_text) {
           config.engine.max_model_len =

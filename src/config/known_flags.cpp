@@ -134,7 +134,6 @@ constexpr KnownFlag flags[] = {
     {"--pooler-config", true, nullptr, "pooling models are not built yet"},
     {"--prefill-context-parallel-size", true, "1", one_engine},
     {"--profiler-config", true, nullptr, not_built},
-    {"--quantization", true, "gguf", one_file},
     {"--reasoning-parser", true, nullptr, no_parser},
     {"--reasoning-parser-plugin", true, nullptr, no_python},
     {"--revision", true, "*", one_file},

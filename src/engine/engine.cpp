@@ -43,6 +43,8 @@ Engine::Engine(const EngineConfig& config, Progress& progress)
           [&] {
             model::BuildOptions options;
             options.exact = config.float32;
+            options.quantization = config.quantization;
+            options.float_linears = config.float_linears;
             model::Model model = model::load_model(config.model, options);
             Loaded loaded;
             loaded.program = std::move(model.program);

@@ -16,6 +16,8 @@ struct EngineConfig {
   std::string model;                   ///< path of a GGUF file (its first part, when split)
   std::string device = "cpu";          ///< cpu, or reference (the slow scalar back end)
   bool float32 = false;                ///< --dtype float32: exact weights, float32 activations
+  std::string quantization;            ///< --quantization (model::BuildOptions)
+  std::string float_linears;           ///< --float-linears (model::BuildOptions)
   int32_t threads = 0;                 ///< 0: usable cores
   int32_t max_model_len = 0;           ///< 0: what the model allows, lowered to what the memory allows
   int32_t max_num_seqs = 0;            ///< 0: 128

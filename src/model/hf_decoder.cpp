@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/load_quantization.h"
 #include "weights/safetensors_folder.h"
 #include "weights/weight_views.h"
 
@@ -35,13 +36,7 @@ HfDecoder::HfDecoder(HfConfig keys, const BuildOptions& options)
       config_(read_decoder_config(keys_)),
       options_(options),
       tensors_(weights::SafetensorsFolder::open(keys_.folder()), options.exact) {
-  if (auto description = weights::QuantDescription::find(keys_.folder())) {
-    tensors_.set_description(std::move(description));
-  } else {
-    if (options_.quantization == "ascend")
-      throw Error(cat(keys_.folder(), ": --quantization ascend needs a quant_model_description.json there"));
-    tensors_.set_quantization(read_quantization(keys_));
-  }
+  set_up_quantization(keys_, config_.architecture, options_, &tensors_);
   // Older exports carry the frequencies that the config already tells.
   for (int i = 0; i < config_.layers; ++i) tensors_.use(cat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"));
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "model/architectures.h"
 #include "model/gguf_config.h"
+#include "model/load_quantization.h"
 #include "model/tensor_binder.h"
 
 namespace gristmill::model {
@@ -38,6 +39,7 @@ class LlamaBuilder {
     if (file->integer(config_.architecture + ".expert_count", 0) != 0)
       throw Error(cat(file->path(), ": key \"", config_.architecture, ".expert_count\": experts are not supported"));
     tensors_.use("rope_freqs.weight");
+    set_up_quantization(file->path(), options_, &tensors_);
   }
 
   Model build() && {

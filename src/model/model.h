@@ -26,8 +26,12 @@ struct ModelConfig {
 
 struct BuildOptions {
   bool exact = false;  ///< float32 weights
-  /// "": as the checkpoint says. "ascend": the folder must have a quant_model_description.json.
+  /// "": as the checkpoint says. "ascend", "fp8", "compressed-tensors", "gguf": the same, and Error where the
+  /// checkpoint is something else. "w8a8", "w4a8": float linears are quantized at load, by the architecture's usual
+  /// recipe.
   std::string quantization{};
+  /// "", "bf16": FLOAT linears of an ascend checkpoint stay as they are. "int8", "int4": they are quantized at load.
+  std::string float_linears{};
   bool tap_layers = false;  ///< tap 0 = embeddings, tap i + 1 = after layer i
   /// Taps what each router of experts reads, layer after layer. For tests of routing; not together with tap_layers.
   bool tap_router_inputs = false;

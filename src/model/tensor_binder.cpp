@@ -52,9 +52,15 @@ std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     return std::make_shared<MissingTensor>(name, rows, shape.back());
   }
-  const auto source = read(name, shape);
+  auto source = read(name, shape);
   used_.insert(name);
-  return source;
+  const device::ComputeClass cls = source->encoding().cls;
+  const bool is_float =
+      cls == device::ComputeClass::f32 || cls == device::ComputeClass::f16 || cls == device::ComputeClass::bf16;
+  const weights::WeightBits bits = is_float && quantized_bits_ ? quantized_bits_(name) : weights::WeightBits::as_stored;
+  if (bits == weights::WeightBits::as_stored) return source;
+  any_quantized_ = true;
+  return weights::quantize_source(std::move(source), bits, errors_);
 }
 
 void TensorBinder::check_shape(const std::string& name, const std::vector<int64_t>& shape) const {
@@ -182,7 +188,11 @@ void TensorBinder::check_complete() const {
   std::vector<std::string> surplus;
   for (const std::string& name : checkpoint_->names())
     if (!used_.contains(name)) surplus.push_back(name);
-  if (missing_.empty() && surplus.empty()) return;
+  if (missing_.empty() && surplus.empty()) {
+    if (quantized_bits_ && !any_quantized_)
+      throw Error(cat(checkpoint_->path(), ": none of its linears is a float that could be quantized at load"));
+    return;
+  }
   std::string what;
   if (!missing_.empty()) what += cat(missing_.size() > 1 ? "tensors " : "tensor ", listed(missing_), ": missing");
   if (!surplus.empty())

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include "model/hf_config.h"
 #include "weights/checkpoint.h"
 #include "weights/quant_description.h"
+#include "weights/quantized_source.h"
 
 namespace gristmill::model {
 
@@ -24,6 +26,11 @@ class TensorBinder {
   void set_quantization(const HfQuantization& quantization) { quantization_ = quantization; }
   /// Makes it an ascend checkpoint: each tensor is what the description says.
   void set_description(std::shared_ptr<const weights::QuantDescription> description);
+  /// Float weights are quantized as they are read, with the bits that `bits` gives for their name.
+  void quantize_floats(std::function<weights::WeightBits(std::string_view)> bits) {
+    quantized_bits_ = std::move(bits);
+    errors_ = std::make_shared<weights::QuantizationErrors>();
+  }
   bool has(const std::string& name) const { return checkpoint_->contains(name); }
 
   /// A matrix of [rows, columns]. Throws Error naming the tensor and both shapes.
@@ -42,7 +49,7 @@ class TensorBinder {
   /// Says that all tensors whose name starts so are of no use here; `what` they are goes to the log.
   void skip(const std::string& prefix, const char* what);
   /// Throws Error naming the tensors that are missing, and those that nobody asked for: a model that has them computes
-  /// something else.
+  /// something else; also when floats were to be quantized and there were none.
   void check_complete() const;
 
  private:
@@ -58,6 +65,9 @@ class TensorBinder {
   bool exact_;
   HfQuantization quantization_;
   std::shared_ptr<const weights::QuantDescription> description_;
+  std::function<weights::WeightBits(std::string_view)> quantized_bits_;
+  std::shared_ptr<weights::QuantizationErrors> errors_;
+  bool any_quantized_ = false;
   std::set<std::string> used_;
   std::set<std::string> with_bias_;  ///< X of the matrices that hold their bias
   std::vector<std::string> missing_;

@@ -131,6 +131,13 @@ TEST_F(ServeFlagsTest, WrongValuesNameTheFlag) {
   EXPECT_NE(failure_of({"--max-num-seqs", "99999999999"}).find("too large"), std::string::npos);
 }
 
+TEST_F(ServeFlagsTest, QuantizationIsPassedOnAndChecked) {
+  EXPECT_EQ(read({"-q", "ascend"}).engine.quantization, "ascend");
+  EXPECT_EQ(read({"--quantization", "w4a8", "--float-linears", "bf16"}).engine.quantization, "w4a8");
+  EXPECT_EQ(read({"--float-linears", "int8"}).engine.float_linears, "int8");
+  EXPECT_NE(failure_of({"--quantization", "awq"}).find("choose from ascend"), std::string::npos);
+}
+
 TEST_F(ServeFlagsTest, CacheFollowsThePrecisionUnlessChosen) {
   EXPECT_EQ(read({}).engine.cache_dtype, DType::bf16);
   const config::ServeConfig exact = read({"--dtype", "float32"});

@@ -317,6 +317,58 @@ TEST(AscendFolder, StaticWeightsAreNotReadInFloat32) {
               AllOf(HasSubstr(kK + ".weight"), HasSubstr("--dtype float32")));
 }
 
+/// Mean size of the difference of logits from the float model's.
+double loss_of(const std::string& path, const BuildOptions& options) {
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 40; ++i) ids.push_back(i * 11 % 90);
+  const auto backend = device::make_cpu_backend(2, device::ActivationMode::int8);
+  const Model exact = load_model(path, {}), quantized = load_model(path, options);
+  Runner a(*backend, exact), b(*backend, quantized);
+  const std::vector<float> expected = a.logits(ids), got = b.logits(ids);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += std::fabs(got[i] - expected[i]);
+    size += std::fabs(expected[i]);
+  }
+  return error / size;
+}
+
+TEST(QuantizationAtLoad, LosesLittleAndMoreWithFewerBits) {
+  for (const char* name :
+       {"/golden/hf/llama", "/golden/hf/qwen3_moe", "/golden/hf/qwen3_5_moe", "/golden/hf/minimax_m2"}) {
+    const std::string path = std::string(GRISTMILL_TEST_DIR) + name;
+    const double w8a8 = loss_of(path, {.quantization = "w8a8"}), w4a8 = loss_of(path, {.quantization = "w4a8"});
+    std::printf("%s: relative loss of logits W8A8 %.3f, W4A8 %.3f\n", name, w8a8, w4a8);
+    EXPECT_GT(w8a8, 0) << name;
+    EXPECT_LT(w8a8, 0.1) << name;
+    EXPECT_GT(w4a8, w8a8) << name;
+    EXPECT_LT(w4a8, 0.6) << name;
+  }
+}
+
+TEST(QuantizationAtLoad, RequantizesTheFloatLinearsOfAnAscendFolder) {
+  const std::string path = fixture("ascend_qwen3_moe");
+  EXPECT_EQ(loss_of(path, {.float_linears = "bf16"}), 0);
+  EXPECT_GT(loss_of(path, {.float_linears = "int8"}), 0);
+  EXPECT_LT(loss_of(path, {.float_linears = "int8"}), loss_of(path, {.float_linears = "int4"}));
+}
+
+TEST(QuantizationAtLoad, RefusesWhatDoesNotGoTogether) {
+  const auto error = [](const std::string& path, const BuildOptions& options) {
+    return error_of([&] { load_model(path, options); });
+  };
+  const std::string floats = GRISTMILL_TEST_DIR "/golden/hf/llama", gguf = GRISTMILL_TEST_DIR "/golden/tiny_llama.gguf";
+  EXPECT_THAT(error(fixture("ascend_llama"), {.quantization = "w8a8"}), HasSubstr("quant_model_description.json"));
+  EXPECT_THAT(error(fixture("int8_llama"), {.quantization = "w4a8"}), HasSubstr("quantized already"));
+  EXPECT_THAT(error(floats, {.float_linears = "int8"}), HasSubstr("--float-linears int8"));
+  EXPECT_THAT(error(floats, {.quantization = "fp8"}), HasSubstr("--quantization fp8"));
+  EXPECT_THAT(error(floats, {.quantization = "gguf"}), HasSubstr("GGUF"));
+  EXPECT_THAT(error(gguf, {.quantization = "ascend"}), HasSubstr("Hugging Face"));
+  EXPECT_THAT(error(floats, {.exact = true, .quantization = "w8a8"}), HasSubstr("--dtype float32"));
+  EXPECT_THAT(error(floats, {.quantization = "awq"}), AllOf(HasSubstr("awq"), HasSubstr("choose ascend")));
+  EXPECT_EQ(error(fixture("fp8_llama"), {.quantization = "compressed-tensors"}), "");
+}
+
 TEST(CompressedTensors, OtherFormatsAreRefused) {
   const auto error = [](const std::string& part, const std::string& by) {
     const std::string config = read(fixture("int8_llama") + "/config.json");
