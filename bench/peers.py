@@ -26,6 +26,10 @@ CASES = {
     "batch16": (16, 32, 128, 32, 0, "total_tokens_per_cpu_s"),
     "batch32": (32, 64, 128, 32, 0, "total_tokens_per_cpu_s"),
 }
+SCENES = {
+    "interfere": ("long prompts while 4 streams run", load.interfere),
+    "prefix": ("400 shared + 40 new tokens", load.prefix),
+}
 
 
 def free_port():
@@ -67,6 +71,35 @@ def machine():
     return f"{model}, {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}"
 
 
+def measure(case, url, pid):
+    if case in SCENES:
+        return SCENES[case][1](url, "bench", pid)
+    concurrency, requests, prompt, output, shared, _ = CASES[case]
+    return load.run(url, "bench", pid, concurrency, requests, prompt, output, shared)
+
+
+def report(cases, servers, figures):
+    print("\n| case | server | tok/CPU s | ratio | wall tok/s | TTFT p50 ms | gap p50 ms | gap p99 ms |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for case in [c for c in cases if c in CASES]:
+        headline = CASES[case][5]
+        for name in servers:
+            runs = figures[(case, name)]
+            middle = lambda key: statistics.median(r[key] for r in runs)
+            ratio = ""
+            if name == "gristmill" and "llama.cpp" in servers:
+                ratio = "%.2f" % statistics.median(
+                    a[headline] / b[headline] for a, b in zip(runs, figures[(case, "llama.cpp")]))
+            print(f"| {case} | {name} | {middle(headline):.0f} | {ratio} | "
+                  f"{middle(headline.replace('_cpu_s', '_s')):.0f} | {middle('ttft_p50_ms'):.0f} | "
+                  f"{middle('gap_p50_ms'):.1f} | {middle('gap_p99_ms'):.1f} |")
+    for case in [c for c in cases if c in SCENES]:
+        for name in servers:
+            runs = figures[(case, name)]
+            middle = {key: statistics.median(r[key] for r in runs) for key in runs[0]}
+            print(f"{name}: {SCENES[case][0]}: " + ", ".join(f"{key} {value:.3g}" for key, value in middle.items()))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gristmill", default="build/release/gristmill")
@@ -76,7 +109,7 @@ def main():
     parser.add_argument("--slots", type=int, default=32)
     parser.add_argument("--context", type=int, default=2304)
     parser.add_argument("--flags", default="", help="more flags for gristmill")
-    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--cases", default=",".join([*CASES, *SCENES]))
     parser.add_argument("--only", choices=["gristmill", "llama.cpp"])
     args = parser.parse_args()
 
@@ -100,36 +133,15 @@ def main():
             wait_healthy(port, process)
             print(f"{name}: healthy after {time.perf_counter() - began:.2f} s, "
                   f"{load.cpu_seconds(process.pid):.2f} CPU s, {load.resident_bytes(process.pid) / 2**20:.0f} MiB")
+        cases = args.cases.split(",")
         figures = {}
         for round_number in range(args.rounds + 1):  # the first round warms up
-            for case in args.cases.split(","):
-                concurrency, requests, prompt, output, shared, _ = CASES[case]
+            for case in cases:
                 for name, (port, process) in servers.items():
-                    result = load.run(f"http://127.0.0.1:{port}", "bench", process.pid, concurrency, requests, prompt,
-                                      output, shared)
+                    result = measure(case, f"http://127.0.0.1:{port}", process.pid)
                     if round_number > 0:
                         figures.setdefault((case, name), []).append(result)
-        for name, (port, process) in servers.items():
-            url = f"http://127.0.0.1:{port}"
-            for title, measure in (("long prompts while 4 streams run", load.interfere),
-                                   ("400 shared + 40 new tokens", load.prefix)):
-                results = [measure(url, "bench", process.pid) for _ in range(args.rounds)]
-                middle = {key: statistics.median(r[key] for r in results) for key in results[0]}
-                print(f"{name}: {title}: " + ", ".join(f"{key} {value:.3g}" for key, value in middle.items()))
-        print(f"\n| case | server | tok/CPU s | ratio | wall tok/s | TTFT p50 ms | gap p50 ms | gap p99 ms |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-        for case in args.cases.split(","):
-            headline = CASES[case][5]
-            for name in servers:
-                runs = figures[(case, name)]
-                middle = lambda key: statistics.median(r[key] for r in runs)
-                ratio = ""
-                if name == "gristmill" and "llama.cpp" in servers:
-                    ratio = "%.2f" % statistics.median(
-                        a[headline] / b[headline] for a, b in zip(runs, figures[(case, "llama.cpp")]))
-                print(f"| {case} | {name} | {middle(headline):.0f} | {ratio} | "
-                      f"{middle(headline.replace('_cpu_s', '_s')):.0f} | {middle('ttft_p50_ms'):.0f} | "
-                      f"{middle('gap_p50_ms'):.1f} | {middle('gap_p99_ms'):.1f} |")
+        report(cases, servers, figures)
         for name, (port, process) in servers.items():
             print(f"{name}: {load.resident_bytes(process.pid) / 2**20:.0f} MiB at the end")
         if "gristmill" in servers:
