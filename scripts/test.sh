@@ -90,7 +90,7 @@ for suite in $suites; do
       count api build/api-junit.xml
       ;;
     asan)
-      need $build_packages $sanitizer_packages
+      need $build_packages $sanitizer_packages $fuzz_packages
       if build asan all; then
         GRISTMILL_DEFAULT_MODEL="" ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan
       else
@@ -115,13 +115,16 @@ for suite in $suites; do
       fi
       ;;
     fuzz)
-      need $build_packages $fuzz_packages
-      if build fuzz fuzz_targets; then
-        for target in build/fuzz/tests/fuzz/fuzz_*; do
+      # The targets are part of the asan build.
+      need $build_packages $sanitizer_packages $fuzz_packages
+      if build asan fuzz_targets; then
+        for target in build/asan/tests/fuzz/fuzz_*; do
           [ -x "$target" ] && [ -f "$target" ] || continue
           name=${target##*/fuzz_}
           mkdir -p "build/fuzz/corpus/$name"
-          if "$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=3000 -print_final_stats=0 -verbosity=0 \
+          dictionary=()
+          [ ! -f "tests/fuzz/$name/$name.dict" ] || dictionary=("-dict=tests/fuzz/$name/$name.dict")
+          if "$target" "${dictionary[@]}" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=3000 -print_final_stats=0 -verbosity=0 \
             -artifact_prefix="build/fuzz/$name-" "build/fuzz/corpus/$name" "tests/fuzz/$name/corpus" >"build/fuzz/$name.log" 2>&1; then
             passed=$((passed + 1))
             echo "fuzz $name: passed"

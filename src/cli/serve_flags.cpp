@@ -80,6 +80,17 @@ DType cache_dtype(const std::string& flag, const std::string& text) {
                   "' (choose from auto, bfloat16, float16, float32, int8, fp8, fp8_e4m3)"));
 }
 
+/// Shows a switch as --[no-]name, where CLI11 prints how it is declared.
+class SwitchFormatter : public CLI::Formatter {
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    const std::string& text = option->get_option_text();
+    return text.empty() ? Formatter::make_option_name(option, positional) : text;
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_option_text().empty() ? Formatter::make_option_opts(option) : "";
+  }
+};
+
 }  // namespace
 
 struct ServeFlags::Impl {
@@ -116,19 +127,23 @@ struct ServeFlags::Impl {
         ->group(group);
   }
 
-  void boolean(const char* group, const std::string& name, const char* help, bool& out) {
+  void boolean(const char* group, const std::string& name, const char* help, std::function<void(bool)> take) {
     specs.push_back({name, true, false});
-    const std::string opposite = "--no-" + name.substr(2);
+    const std::string stem = name.substr(2);
     command
         .add_flag_function(
-            name + "{1},!" + opposite,
-            [this, name, &out](int64_t count) {
-              out = count > 0;
-              given.emplace_back(name.substr(2), out ? "True" : "False");
+            cat(name, "{1},!--no-", stem),
+            [this, stem, take = std::move(take)](int64_t count) {
+              take(count > 0);
+              given.emplace_back(stem, count > 0 ? "True" : "False");
             },
             help)
-        ->option_text("[--[no-]" + name.substr(2) + "]")
+        ->option_text("--[no-]" + stem)
         ->group(group);
+  }
+
+  void boolean(const char* group, const std::string& name, const char* help, bool& out) {
+    boolean(group, name, help, [&out](bool given_value) { out = given_value; });
   }
 
   void integer(const char* group, const std::string& name, const char* help, int32_t& out) {
@@ -320,31 +335,13 @@ void ServeFlags::Impl::http_flags() {
               one_of("--uvicorn-log-level", given_text, {"critical", "error", "warning", "info", "debug", "trace"});
           if (level == "critical" || level == "error" || level == "warning") http.access_log = false;
         });
-  specs.push_back({"--disable-uvicorn-access-log", true, false});
-  command
-      .add_flag_function(
-          "--disable-uvicorn-access-log{1},!--no-disable-uvicorn-access-log",
-          [this, &http](int64_t count) {
-            http.access_log = count <= 0;
-            given.emplace_back("disable-uvicorn-access-log", count > 0 ? "True" : "False");
-          },
-          "No line per request")
-      ->option_text("[--[no-]disable-uvicorn-access-log]")
-      ->group(group);
+  boolean(group, "--disable-uvicorn-access-log", "No line per request",
+          [&http](bool disabled) { http.access_log = !disabled; });
   value(group, "--disable-access-log-for-endpoints", "PATHS", "Paths without a line, separated by commas",
         [&http](const std::string& given_text) { http.access_log_skips = split_commas(given_text); });
   boolean(group, "--enable-log-requests", "Log every request's parameters", config.log.requests);
-  specs.push_back({"--disable-log-stats", true, false});
-  command
-      .add_flag_function(
-          "--disable-log-stats{1},!--no-disable-log-stats",
-          [this](int64_t count) {
-            config.log.stats = count <= 0;
-            given.emplace_back("disable-log-stats", count > 0 ? "True" : "False");
-          },
-          "No statistics every 10 s, no engine metrics")
-      ->option_text("[--[no-]disable-log-stats]")
-      ->group(group);
+  boolean(group, "--disable-log-stats", "No statistics every 10 s, no engine metrics",
+          [this](bool disabled) { config.log.stats = !disabled; });
 }
 
 void ServeFlags::Impl::api_flags() {
@@ -380,6 +377,7 @@ void ServeFlags::Impl::api_flags() {
 }
 
 ServeFlags::ServeFlags(CLI::App& command) : impl_(std::make_unique<Impl>(command)) {
+  command.formatter(std::make_shared<SwitchFormatter>());
   impl_->model_flags();
   impl_->engine_flags();
   impl_->http_flags();

@@ -35,7 +35,7 @@ std::string curl_line(const config::ServeConfig& config, const server::ServedMod
   std::string name;
   for (const char c : model.names.front()) name += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return line + cat(R"( -d '{"model":")", name,
-                    R"(","messages":[{"role":"user","content":"What is the capital of France?"}],"stream":true}')");
+                    R"(","messages":[{"role":"user","content":"What is gravity?"}],"stream":true}')");
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 #pragma once
-// Linears of the coded classes for AVX2. Include inside a target region with avx2, fma and f16c.
+// Linears of the coded classes for AVX2, and with GRISTMILL_AVXVNNI for AVX-VNNI. Include inside a target region with
+// avx2, fma and f16c (and avxvnni).
 //
 // A panel is 8 outputs, one per 32-bit lane. vpmaddubsw multiplies unsigned weight codes by signed activation codes and
 // adds pairs into 16 bits: 4-bit codes give at most 2 * 15 * 127 = 3,810, so all 8 steps of a group add up in 16 bits
 // before one vpmaddwd widens them. 8-bit codes take the absolute value on the weight (|-128| fits unsigned) and the
 // sign on the activation, 2 * 128 * 127 = 32,512, and are widened at every step.
+//
+// With AVX-VNNI, vpdpbusd adds four products to a 32-bit lane at once: 8-bit codes are packed with 128 added then,
+// which the sum's start at -128 * (sum of the activation codes) takes back.
 #include <immintrin.h>
 
 #include "device/cpu/kernels.h"
@@ -30,11 +34,13 @@ inline __m256i step_codes(const int8_t* codes, int step) {
   return _mm256_set1_epi32(reinterpret_cast<const int32_t*>(codes)[step]);
 }
 
+#if !defined(GRISTMILL_AVXVNNI)
 /// Keeps the sums of a step in registers from here on: left alone, g++ multiplies all steps first and spills the
 /// products.
 inline void settle(__m256i& sum) {
   asm volatile("" : "+x"(sum));
 }
+#endif
 
 template <bool kOffset>
 inline __m256 add_group(__m256i sum, const Avx2Block& block, const GroupScale& x, __m256 acc) {
@@ -47,7 +53,10 @@ template <bool kNibbles, bool kMin, bool kOffset, int kRows>
 void tile_coded(const PackedWeight& w, const std::byte* panel, PanelAhead ahead, const QuantizedBlock& x, int row,
                 float* y, int64_t y_stride) {
   constexpr int kBlockBytes = (kNibbles ? 128 : 256) + (kMin ? 32 : 16);
-  const __m256i low = _mm256_set1_epi8(0x0f), ones = _mm256_set1_epi16(1);
+  const __m256i low = _mm256_set1_epi8(0x0f);
+#if !defined(GRISTMILL_AVXVNNI)
+  const __m256i ones = _mm256_set1_epi16(1);
+#endif
   const __m256 zero = _mm256_set1_ps(w.zero);
   const int8_t* codes = x.codes + row * kGroup;
   const GroupScale* scales = x.scales + row;
@@ -69,18 +78,33 @@ void tile_coded(const PackedWeight& w, const std::byte* panel, PanelAhead ahead,
         const __m256i a = _mm256_and_si256(both, low), b = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
         GRISTMILL_UNROLL
         for (int r = 0; r < kRows; ++r) {
+#if defined(GRISTMILL_AVXVNNI)
+          if (step == 0) sums[r] = _mm256_setzero_si256();
+          sums[r] = _mm256_dpbusd_avx_epi32(sums[r], a, step_codes(codes + r * kGroup, step));
+          sums[r] = _mm256_dpbusd_avx_epi32(sums[r], b, step_codes(codes + r * kGroup, step + 4));
+#else
           const __m256i pair = _mm256_add_epi16(_mm256_maddubs_epi16(a, step_codes(codes + r * kGroup, step)),
                                                 _mm256_maddubs_epi16(b, step_codes(codes + r * kGroup, step + 4)));
           sums[r] = step == 0 ? pair : _mm256_add_epi16(sums[r], pair);
           settle(sums[r]);
+#endif
         }
       }
+#if !defined(GRISTMILL_AVXVNNI)
       GRISTMILL_UNROLL
       for (int r = 0; r < kRows; ++r) sums[r] = _mm256_madd_epi16(sums[r], ones);
+#endif
     } else {
       GRISTMILL_UNROLL
       for (int step = 0; step < 8; ++step) {
         const __m256i code = _mm256_loadu_si256(words + step);
+#if defined(GRISTMILL_AVXVNNI)
+        GRISTMILL_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          if (step == 0) sums[r] = _mm256_set1_epi32(scales[r].biased);
+          sums[r] = _mm256_dpbusd_avx_epi32(sums[r], code, step_codes(codes + r * kGroup, step));
+        }
+#else
         const __m256i size = _mm256_abs_epi8(code);
         GRISTMILL_UNROLL
         for (int r = 0; r < kRows; ++r) {
@@ -90,6 +114,7 @@ void tile_coded(const PackedWeight& w, const std::byte* panel, PanelAhead ahead,
           sums[r] = step == 0 ? wide : _mm256_add_epi32(sums[r], wide);
           settle(sums[r]);
         }
+#endif
       }
     }
     const Avx2Block block = block_scales<kNibbles, kMin>(panel, zero);

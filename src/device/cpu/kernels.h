@@ -130,7 +130,11 @@ void portable_channel_linear(const PackedWeight& w, int64_t first, int64_t panel
 const Kernels& portable_kernels();
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
+const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
+#elif defined(__aarch64__)
+const Kernels& dotprod_kernels();
+const Kernels& i8mm_kernels();
 #endif
 
 /// Queries of a prefill tile when `group` heads share a K/V head.
