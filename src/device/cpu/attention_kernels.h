@@ -323,7 +323,7 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
       const std::byte* const tile = kWidth < kStep ? s.k : walk.k_tile(first + key);
       in_tiles(first, [&](int row, int height, int seen) {
         if (seen <= key) return;
-        tile_product_of<V, E, 2, V::kTileRows>(height, tile, kWide, key % kWide, head_dim, PanelAhead::none(),
+        tile_product_of<V, E, 2, V::kTileRows>(height, tile, kWide, key % kWide, head_dim, PanelAhead::none(tile),
                                                s.q + row * head_dim, head_dim, s.scores + row * kPartition + key,
                                                kPartition);
       });

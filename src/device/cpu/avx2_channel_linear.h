@@ -1,10 +1,12 @@
 #pragma once
-// Linears of the channel classes for AVX2. Include inside a target region with avx2 and fma.
+// Linears of the channel classes for AVX2, and with GRISTMILL_AVXVNNI for AVX-VNNI. Include inside a target region with
+// avx2 and fma (and avxvnni).
 //
 // Panels and 4-bit products are those of avx2_coded_linear.h; the 8 that 4-bit codes are stored with is taken back by
 // the sum of the activation codes. 8-bit codes take the absolute value on the weight and the complement of the
 // activation where the weight is negative (any vector port can do that, unlike a sign): |w| * ~x pairs are at least
-// 2 * 128 * -128 = -32,768, which just fits 16 bits, and the addends make up for the difference (Kernels).
+// 2 * 128 * -128 = -32,768, which just fits 16 bits, and the addends make up for the difference (Kernels). AVX-VNNI has
+// 8-bit codes with 128 added instead.
 #include <immintrin.h>
 
 #include "device/cpu/avx2_coded_linear.h"
@@ -19,6 +21,21 @@ namespace {
 template <bool kNibbles, int kRows>
 inline void add_block(const std::byte* block, const int8_t* codes, __m256i (&sums)[kRows]) {
   const auto* const words = reinterpret_cast<const __m256i*>(block);
+#if defined(GRISTMILL_AVXVNNI)
+  GRISTMILL_UNROLL
+  for (int step = 0; step < (kNibbles ? 4 : 8); ++step) {
+    const __m256i low = _mm256_set1_epi8(0x0f), word = _mm256_loadu_si256(words + step);
+    const __m256i first = kNibbles ? _mm256_and_si256(word, low) : word;
+    GRISTMILL_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] = _mm256_dpbusd_avx_epi32(sums[r], first, step_codes(codes + r * kGroup, step));
+      if constexpr (kNibbles) {
+        const __m256i second = _mm256_and_si256(_mm256_srli_epi16(word, 4), low);
+        sums[r] = _mm256_dpbusd_avx_epi32(sums[r], second, step_codes(codes + r * kGroup, step + 4));
+      }
+    }
+  }
+#else
   const __m256i ones = _mm256_set1_epi16(1);
   if constexpr (kNibbles) {
     const __m256i low = _mm256_set1_epi8(0x0f);
@@ -50,7 +67,14 @@ inline void add_block(const std::byte* block, const int8_t* codes, __m256i (&sum
       }
     }
   }
+#endif
 }
+
+#if defined(GRISTMILL_AVXVNNI)
+constexpr bool kBiased256 = true;
+#else
+constexpr bool kBiased256 = false;
+#endif
 
 template <bool kNibbles, bool kGrouped, int kRows>
 void tile_channel(const PackedWeight& w, const std::byte* panel, PanelAhead ahead, const TokenBlock& x, int row,
@@ -66,7 +90,8 @@ void tile_channel(const PackedWeight& w, const std::byte* panel, PanelAhead ahea
       kGrouped ? _mm256_setzero_si256() : _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w.addends(panel)));
   GRISTMILL_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    sums[r] = kNibbles && !kGrouped ? _mm256_sub_epi32(start, _mm256_set1_epi32(8 * tokens[r].sum)) : start;
+    constexpr int kAdded = kNibbles ? 8 : kBiased256 ? 128 : 0;
+    sums[r] = kAdded != 0 && !kGrouped ? _mm256_sub_epi32(start, _mm256_set1_epi32(kAdded * tokens[r].sum)) : start;
     if constexpr (kGrouped) acc[r] = _mm256_setzero_ps();
   }
   const int64_t groups = w.scale_groups(), all = w.blocks(), per_group = kGrouped ? w.group / kGroup : all;

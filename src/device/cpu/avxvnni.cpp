@@ -16,6 +16,7 @@
 GRISTMILL_TARGET_BEGIN("avx2,fma,f16c,avxvnni")
 
 #include "device/cpu/attention_kernels.h"
+#include "device/cpu/avx2_channel_linear.h"
 #include "device/cpu/avx2_coded_linear.h"
 #include "device/cpu/avx2_lanes.h"
 #include "device/cpu/float_linear.h"
@@ -29,10 +30,13 @@ const Kernels& avxvnni_kernels() {
       .name = "avxvnni",
       .coded_panel = 8,
       .biased_i8 = true,
+      .complements_i8 = false,
       .v_chunk = 32,
       .coded_linear = avx2_coded_linear,
+      .channel_linear = avx2_channel_linear,
       .float_linear = float_linear<V>,
       .quantize = quantize_row<V>,
+      .quantize_token = quantize_token_row<V>,
       .rms_norm = rms_norm_row<V>,
       .add = add_row<V>,
       .silu_mul = silu_mul_row<V>,

@@ -80,23 +80,106 @@ struct NeonScales {
   }
 };
 
-/// sums += steps kFirst .. kFirst + 3 of a row, whose codes of these are `x`.
-template <int kFirst, bool kNibbles>
-inline void dot_four_steps(const NeonGroup<kNibbles>& group, int8x16_t x, int32x4_t (&sums)[2]) {
-  const auto step = [&]<int kLane>() {
-    sums[0] = vdotq_laneq_s32(sums[0], group.steps[kFirst + kLane].low, x, kLane);
-    sums[1] = vdotq_laneq_s32(sums[1], group.steps[kFirst + kLane].high, x, kLane);
-  };
-  step.template operator()<0>();
-  step.template operator()<1>();
-  step.template operator()<2>();
-  step.template operator()<3>();
+struct NeonPair {
+  int32x4_t low, high;  ///< outputs 0 to 3, 4 to 7
+};
+
+/// Integer sums of kRows rows by the eight outputs of a panel. One row goes by sdot; with i8mm, pairs of rows by smmla.
+template <int kRows>
+struct NeonSums {
+#if defined(GRISTMILL_I8MM)
+  static constexpr bool kPairs = kRows % 2 == 0;
+#else
+  static constexpr bool kPairs = false;
+#endif
+  /// By sdot, of row r: [r][0, 1]. By smmla, of rows 2i and 2i + 1 and outputs 2j and 2j + 1: the first row's two, the
+  /// second's two, at [2i + j / 2][j % 2].
+  int32x4_t lanes[kRows][2];
+
+  NeonSums() {
+    GRISTMILL_UNROLL
+    for (int r = 0; r < kRows; ++r) lanes[r][0] = lanes[r][1] = vdupq_n_s32(0);
+  }
+
+  /// Adds a group's products; the codes of row r are codes + r * kGroup.
+  template <bool kNibbles>
+  void add(const NeonGroup<kNibbles>& group, const int8_t* codes) {
+    if constexpr (kPairs) {
+#if defined(GRISTMILL_I8MM)
+      GRISTMILL_UNROLL
+      for (int step = 0; step < 8; step += 2) {
+        int8x16_t outputs[4];
+        zip(group.steps[step].low, group.steps[step + 1].low, outputs);
+        zip(group.steps[step].high, group.steps[step + 1].high, outputs + 2);
+        GRISTMILL_UNROLL
+        for (int r = 0; r < kRows; r += 2) {
+          const int8_t* const from = codes + r * kGroup + 4 * step;
+          const int8x16_t rows = vcombine_s8(vld1_s8(from), vld1_s8(from + kGroup));
+          GRISTMILL_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            lanes[r + j / 2][j % 2] = vmmlaq_s32(lanes[r + j / 2][j % 2], rows, outputs[j]);
+          }
+        }
+      }
+#endif
+    } else {
+      GRISTMILL_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        four_steps<0>(group, vld1q_s8(codes + r * kGroup), lanes[r]);
+        four_steps<4>(group, vld1q_s8(codes + r * kGroup + 16), lanes[r]);
+      }
+    }
+  }
+
+  // Inlined always: g++ folds the equal code of two row counts into one function and then warns of its array's bounds.
+  [[gnu::always_inline]] NeonPair of(int r) const {
+    if constexpr (!kPairs) return {lanes[r][0], lanes[r][1]};
+    const auto& low = lanes[r / 2 * 2];
+    const auto& high = lanes[r / 2 * 2 + 1];
+    if (r % 2 == 0) {
+      return {vcombine_s32(vget_low_s32(low[0]), vget_low_s32(low[1])),
+              vcombine_s32(vget_low_s32(high[0]), vget_low_s32(high[1]))};
+    }
+    return {vcombine_s32(vget_high_s32(low[0]), vget_high_s32(low[1])),
+            vcombine_s32(vget_high_s32(high[0]), vget_high_s32(high[1]))};
+  }
+
+ private:
+  template <int kFirst, bool kNibbles>
+  static void four_steps(const NeonGroup<kNibbles>& group, int8x16_t x, int32x4_t (&sums)[2]) {
+    const auto step = [&]<int kLane>() {
+      sums[0] = vdotq_laneq_s32(sums[0], group.steps[kFirst + kLane].low, x, kLane);
+      sums[1] = vdotq_laneq_s32(sums[1], group.steps[kFirst + kLane].high, x, kLane);
+    };
+    step.template operator()<0>();
+    step.template operator()<1>();
+    step.template operator()<2>();
+    step.template operator()<3>();
+  }
+
+  /// The words of two steps side by side, for outputs 0 and 1, and 2 and 3.
+  static void zip(int8x16_t first, int8x16_t second, int8x16_t* outputs) {
+    const int32x4_t a = vreinterpretq_s32_s8(first), b = vreinterpretq_s32_s8(second);
+    outputs[0] = vreinterpretq_s8_s32(vzip1q_s32(a, b));
+    outputs[1] = vreinterpretq_s8_s32(vzip2q_s32(a, b));
+  }
+};
+
+/// Calls work<4>(row), work<2>(row) and work<1>(row) for all rows.
+template <class Work>
+void in_row_tiles(int rows, Work work) {
+  int row = 0;
+  for (; row + 4 <= rows; row += 4) work.template operator()<4>(row);
+  if (row + 2 <= rows) {
+    work.template operator()<2>(row);
+    row += 2;
+  }
+  if (row < rows) work.template operator()<1>(row);
 }
 
-/// kRows rows by sdot over all groups of a panel.
 template <bool kNibbles, bool kMin, bool kOffset, int kRows>
-void tile_dotprod(const PackedWeight& w, const std::byte* panel, const QuantizedBlock& x, int row, float* y,
-                  int64_t y_stride) {
+void tile_neon(const PackedWeight& w, const std::byte* panel, const QuantizedBlock& x, int row, float* y,
+               int64_t y_stride) {
   constexpr int kTable = kNibbles ? 128 : 256;
   const int8_t* codes = x.codes + row * kGroup;
   const GroupScale* scales = x.scales + row;
@@ -105,14 +188,13 @@ void tile_dotprod(const PackedWeight& w, const std::byte* panel, const Quantized
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = vdupq_n_f32(0.0f);
   for (int64_t left = w.inputs / kGroup; left > 0; --left) {
     __builtin_prefetch(panel + 1024);
-    const NeonGroup<kNibbles> group(panel);
+    NeonSums<kRows> sums;
+    sums.add(NeonGroup<kNibbles>(panel), codes);
     const NeonScales table = NeonScales::of<kMin>(panel + kTable, w.zero);
     GRISTMILL_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      int32x4_t sums[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
-      dot_four_steps<0>(group, vld1q_s8(codes + r * kGroup), sums);
-      dot_four_steps<4>(group, vld1q_s8(codes + r * kGroup + 16), sums);
-      table.add<kOffset>(sums[0], sums[1], scales[r], acc[r]);
+      const NeonPair sum = sums.of(r);
+      table.add<kOffset>(sum.low, sum.high, scales[r], acc[r]);
     }
     panel += kTable + (kMin ? 32 : 16);
     codes += static_cast<int64_t>(x.rows) * kGroup;
@@ -125,92 +207,14 @@ void tile_dotprod(const PackedWeight& w, const std::byte* panel, const Quantized
   }
 }
 
-#if defined(GRISTMILL_I8MM)
-/// kPairs pairs of rows by smmla over all groups of a panel.
-template <bool kNibbles, bool kMin, bool kOffset, int kPairs>
-void tile_i8mm(const PackedWeight& w, const std::byte* panel, const QuantizedBlock& x, int row, float* y,
-               int64_t y_stride) {
-  constexpr int kTable = kNibbles ? 128 : 256;
-  const int8_t* codes = x.codes + row * kGroup;
-  const GroupScale* scales = x.scales + row;
-  float32x4_t acc[2 * kPairs][2];
-  GRISTMILL_UNROLL
-  for (int r = 0; r < 2 * kPairs; ++r) acc[r][0] = acc[r][1] = vdupq_n_f32(0.0f);
-  for (int64_t left = w.inputs / kGroup; left > 0; --left) {
-    __builtin_prefetch(panel + 1024);
-    const NeonGroup<kNibbles> group(panel);
-    int32x4_t sums[kPairs][4];  // of outputs 2i and 2i + 1: row 0's two, row 1's two
-    GRISTMILL_UNROLL
-    for (int pair = 0; pair < kPairs; ++pair) {
-      GRISTMILL_UNROLL
-      for (int i = 0; i < 4; ++i) sums[pair][i] = vdupq_n_s32(0);
-    }
-    GRISTMILL_UNROLL
-    for (int step = 0; step < 8; step += 2) {
-      const auto words = [&](int s, bool high) {
-        return vreinterpretq_s32_s8(high ? group.steps[s].high : group.steps[s].low);
-      };
-      int8x16_t outputs[4];
-      GRISTMILL_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const int32x4_t a = words(step, half == 1), b = words(step + 1, half == 1);
-        outputs[2 * half] = vreinterpretq_s8_s32(vzip1q_s32(a, b));
-        outputs[2 * half + 1] = vreinterpretq_s8_s32(vzip2q_s32(a, b));
-      }
-      GRISTMILL_UNROLL
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const int8_t* const from = codes + 2 * pair * kGroup + 4 * step;
-        const int8x16_t rows = vcombine_s8(vld1_s8(from), vld1_s8(from + kGroup));
-        GRISTMILL_UNROLL
-        for (int i = 0; i < 4; ++i) sums[pair][i] = vmmlaq_s32(sums[pair][i], rows, outputs[i]);
-      }
-    }
-    const NeonScales table = NeonScales::of<kMin>(panel + kTable, w.zero);
-    GRISTMILL_UNROLL
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const int32x4_t* const s = sums[pair];
-      table.add<kOffset>(vcombine_s32(vget_low_s32(s[0]), vget_low_s32(s[1])),
-                         vcombine_s32(vget_low_s32(s[2]), vget_low_s32(s[3])), scales[2 * pair], acc[2 * pair]);
-      table.add<kOffset>(vcombine_s32(vget_high_s32(s[0]), vget_high_s32(s[1])),
-                         vcombine_s32(vget_high_s32(s[2]), vget_high_s32(s[3])), scales[2 * pair + 1],
-                         acc[2 * pair + 1]);
-    }
-    panel += kTable + (kMin ? 32 : 16);
-    codes += static_cast<int64_t>(x.rows) * kGroup;
-    scales += x.rows;
-  }
-  GRISTMILL_UNROLL
-  for (int r = 0; r < 2 * kPairs; ++r) {
-    vst1q_f32(y + r * y_stride, acc[r][0]);
-    vst1q_f32(y + r * y_stride + 4, acc[r][1]);
-  }
-}
-#endif
-
 template <bool kNibbles, bool kMin, bool kOffset>
 void coded_panels_neon(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
                        int64_t y_stride) {
   for (int64_t i = 0; i < panels; ++i, y += 8) {
     const std::byte* const panel = w.panel_data(first + i);
-    int row = 0;
-#if defined(GRISTMILL_I8MM)
-    for (; row + 4 <= x.rows; row += 4) {
-      tile_i8mm<kNibbles, kMin, kOffset, 2>(w, panel, x, row, y + row * y_stride, y_stride);
-    }
-    if (row + 2 <= x.rows) {
-      tile_i8mm<kNibbles, kMin, kOffset, 1>(w, panel, x, row, y + row * y_stride, y_stride);
-      row += 2;
-    }
-#else
-    for (; row + 4 <= x.rows; row += 4) {
-      tile_dotprod<kNibbles, kMin, kOffset, 4>(w, panel, x, row, y + row * y_stride, y_stride);
-    }
-    if (row + 2 <= x.rows) {
-      tile_dotprod<kNibbles, kMin, kOffset, 2>(w, panel, x, row, y + row * y_stride, y_stride);
-      row += 2;
-    }
-#endif
-    if (row < x.rows) tile_dotprod<kNibbles, kMin, kOffset, 1>(w, panel, x, row, y + row * y_stride, y_stride);
+    in_row_tiles(x.rows, [&]<int kRows>(int row) {
+      tile_neon<kNibbles, kMin, kOffset, kRows>(w, panel, x, row, y + row * y_stride, y_stride);
+    });
   }
 }
 

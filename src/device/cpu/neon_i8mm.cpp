@@ -17,6 +17,7 @@ GRISTMILL_TARGET_BEGIN("arch=armv8.2-a+dotprod+i8mm")
 
 #include "device/cpu/attention_kernels.h"
 #include "device/cpu/float_linear.h"
+#include "device/cpu/neon_channel_linear.h"
 #include "device/cpu/neon_coded_linear.h"
 #include "device/cpu/neon_lanes.h"
 #include "device/cpu/row_kernels.h"
@@ -29,10 +30,13 @@ const Kernels& i8mm_kernels() {
       .name = "i8mm",
       .coded_panel = 8,
       .biased_i8 = false,
+      .complements_i8 = false,
       .v_chunk = 32,
       .coded_linear = neon_coded_linear,
+      .channel_linear = neon_channel_linear,
       .float_linear = float_linear<V>,
       .quantize = quantize_row<V>,
+      .quantize_token = quantize_token_row<V>,
       .rms_norm = rms_norm_row<V>,
       .add = add_row<V>,
       .silu_mul = silu_mul_row<V>,

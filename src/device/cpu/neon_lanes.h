@@ -106,14 +106,14 @@ struct NeonLanes {
     vst1q_u16(p, vcombine_u16(rounded(a.low), rounded(a.high)));
   }
 
-  static int32_t codes_32(const float* x, float inverse, int8_t* codes) {
+  static int32_t round_32(const NeonLanes* values, int8_t* codes) {
     int32_t sum = 0;
-    for (int i = 0; i < 32; i += 16) {
-      const auto part = [&](int j) {
-        return vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + 4 * j), inverse)));
+    for (int i = 0; i < 4; i += 2) {
+      const auto part = [](NeonLanes x) {
+        return vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(x.low)), vqmovn_s32(vcvtnq_s32_f32(x.high)));
       };
-      const int16x8_t a = vcombine_s16(part(0), part(1)), b = vcombine_s16(part(2), part(3));
-      vst1q_s8(codes + i, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
+      const int16x8_t a = part(values[i]), b = part(values[i + 1]);
+      vst1q_s8(codes + 8 * i, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
       sum += vaddlvq_s16(a) + vaddlvq_s16(b);
     }
     return sum;

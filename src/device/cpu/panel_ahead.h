@@ -18,7 +18,7 @@ struct PanelAhead {
       : data(panel + (walk_count == 1 ? kShortly : w.panel_stride)), walks(walk_count), until_next(walk) {}
 
   /// Nothing is prefetched: what is read is in the cache already, or the machine's prefetchers see it coming.
-  static PanelAhead none() { return PanelAhead(); }
+  static PanelAhead none(const std::byte* tile) { return PanelAhead(tile); }
 
   /// Once per group: whether this walk prefetches this group.
   bool next() {
@@ -30,7 +30,7 @@ struct PanelAhead {
   static int rows_of(int rows_left, int walks_left) { return (rows_left + walks_left - 1) / walks_left; }
 
  private:
-  PanelAhead() : data(nullptr), walks(0), until_next(std::numeric_limits<int>::max()) {}
+  explicit PanelAhead(const std::byte* tile) : data(tile), walks(0), until_next(std::numeric_limits<int>::max()) {}
   static constexpr size_t kShortly = 4096;
 };
 
