@@ -3,10 +3,12 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "base/float8.h"
 #include "device/cpu/attention_layout.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/panel_ahead.h"
@@ -42,6 +44,7 @@ const Kernels& avxvnni_kernels() {
       .silu_mul = silu_mul_row<V>,
       .rotate = rotate_row<V>,
       .round = round_row<V>,
+      .encode = encode_row<V>,
       .argmax = argmax_row<V>,
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,

@@ -83,6 +83,16 @@ struct NeonLanes {
     const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(p));
     return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_f32_f16(vget_high_f16(halves))};
   }
+  static NeonLanes i8(const int8_t* p) {
+    const int16x8_t codes = vmovl_s8(vld1_s8(p));
+    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(codes))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(codes)))};
+  }
+  static NeonLanes e4m3(const uint8_t* p) {
+    // Sign extension puts the sign into the half's top two bits; the lower of them belongs to the exponent.
+    const uint16x8_t codes = vreinterpretq_u16_s16(vshll_n_s8(vreinterpret_s8_u8(vld1_u8(p)), 7));
+    const float16x8_t halves = vreinterpretq_f16_u16(vandq_u16(codes, vdupq_n_u16(0xbfff)));
+    return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_f32_f16(vget_high_f16(halves))};
+  }
   static NeonLanes bf16_even(const uint32_t* p) {
     return {vreinterpretq_f32_u32(vshlq_n_u32(vld1q_u32(p), 16)),
             vreinterpretq_f32_u32(vshlq_n_u32(vld1q_u32(p + 4), 16))};
