@@ -16,6 +16,7 @@
 
 #include "base/half.h"
 #include "clock.h"
+#include "delta_net.h"
 #include "device/cpu/isa.h"
 #include "roofs.h"
 
@@ -309,6 +310,7 @@ int run(int argc, char** argv) {
     if (peak == nullptr) continue;  // the portable set has no roof of its own
     const auto wanted = [&](const char* name) { return only.empty() || only == name; };
     if (wanted("rows")) bench_rows(*kernels);
+    if (wanted("delta-net")) bench_delta_net(*kernels, peak->fma.rate);
     const auto linears = [&](const char* name, ComputeClass cls, bool has_min, float zero, double rate,
                              const std::vector<Shape>& shapes, bool large) {
       if (wanted(name))

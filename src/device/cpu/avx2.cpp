@@ -20,6 +20,7 @@ GRISTMILL_TARGET_BEGIN("avx2,fma,f16c")
 #include "device/cpu/avx2_channel_linear.h"
 #include "device/cpu/avx2_coded_linear.h"
 #include "device/cpu/avx2_lanes.h"
+#include "device/cpu/delta_net_kernels.h"
 #include "device/cpu/float_linear.h"
 #include "device/cpu/row_kernels.h"
 
@@ -48,6 +49,9 @@ const Kernels& avx2_kernels() {
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,
       .attend_tile = attend_tile<V, V>,
+      .gate = gate_row<V>,
+      .add_weighted = add_weighted_row<V>,
+      .delta_net = delta_net_kernels<V>(),
   };
   return kernels;
 }

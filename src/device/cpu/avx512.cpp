@@ -26,6 +26,7 @@ GRISTMILL_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f
 #include "device/cpu/avx512_channel_linear.h"
 #include "device/cpu/avx512_coded_linear.h"
 #include "device/cpu/avx512_lanes.h"
+#include "device/cpu/delta_net_kernels.h"
 #include "device/cpu/float_linear.h"
 #include "device/cpu/row_kernels.h"
 
@@ -54,6 +55,9 @@ const Kernels& avx512_kernels() {
       .attend_partition = attend_partition<V, Avx2Lanes>,
       .merge_partitions = merge_partitions<V>,
       .attend_tile = attend_tile<V, Avx2Lanes>,
+      .gate = gate_row<V>,
+      .add_weighted = add_weighted_row<V>,
+      .delta_net = delta_net_kernels<V>(),
   };
   return kernels;
 }

@@ -55,9 +55,12 @@ void CpuExecutable::bind(const BindOptions& options) {
   cache_ = Region(frame_.group_bytes * static_cast<size_t>(groups), true, "the KV cache");
   scratch_ = Region(plan_.scratch, false, "activations");
   weights_.load(*team_, options.progress == nullptr ? silent : *options.progress);
+  for (const auto& stage : lowered_.stages) stage->weights_loaded();
   if (plan_.bytes_per_state != 0 && options.num_states > 0) {
     frame_.num_states = static_cast<size_t>(options.num_states);
-    states_ = Region(plan_.bytes_per_state * frame_.num_states, false, "recurrent state");
+    // Huge pages only where a slot fills several: most slots are never used.
+    constexpr size_t kLargeSlot = 8 << 20;
+    states_ = Region(plan_.bytes_per_state * frame_.num_states, plan_.bytes_per_state >= kLargeSlot, "recurrent state");
     frame_.states = states_.data();
   }
   frame_.num_blocks = static_cast<size_t>(options.num_blocks);

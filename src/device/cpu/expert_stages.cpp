@@ -73,6 +73,10 @@ void PlaceStage::run(const Frame& frame, uint32_t, uint32_t) const {
   for (int i = 0; i < pairs; ++i) place[i] = first[chosen[i]]++;
   for (int e = buffers_.experts; e > 0; --e) first[e] = first[e - 1];
   first[0] = 0;
+  int32_t* active = buffers_.active_of(frame);
+  for (int e = 0; e < buffers_.experts; ++e)
+    if (first[e] != first[e + 1]) *active++ = e;
+  *active = -1;
 }
 
 void DispatchStage::run(const Frame& frame, uint32_t item, uint32_t) const {
@@ -105,9 +109,10 @@ size_t ExpertGateStage::working_bytes() const {
 }
 
 void ExpertGateStage::run(const Frame& frame, uint32_t item, uint32_t member) const {
-  const int expert = static_cast<int>(item) / chunks_, chunk = static_cast<int>(item) % chunks_;
+  const int expert = buffers_.active_of(frame)[static_cast<int>(item) / chunks_];
+  const int chunk = static_cast<int>(item) % chunks_;
+  if (expert < 0) return;
   const Segment segment(frame, buffers_, expert);
-  if (segment.rows == 0) return;
   const LinearInput in = segment.input(buffers_.in);
   const CodedRows codes = segment.codes(buffers_.inner.codes);
   const int column = chunk * kGateChunk, columns = std::min(kGateChunk, buffers_.width - column);
@@ -148,9 +153,10 @@ size_t ExpertDownStage::working_bytes() const {
 }
 
 void ExpertDownStage::run(const Frame& frame, uint32_t item, uint32_t member) const {
-  const int expert = static_cast<int>(item) / chunks_, chunk = static_cast<int>(item) % chunks_;
+  const int expert = buffers_.active_of(frame)[static_cast<int>(item) / chunks_];
+  const int chunk = static_cast<int>(item) % chunks_;
+  if (expert < 0) return;
   const Segment segment(frame, buffers_, expert);
-  if (segment.rows == 0) return;
   const LinearInput in = segment.input(buffers_.inner);
   const int column = chunk * kDownChunk, columns = std::min(kDownChunk, buffers_.hidden - column);
   auto* const work = reinterpret_cast<float*>(frame.working_memory(member));
@@ -171,7 +177,7 @@ void CombineStage::run(const Frame& frame, uint32_t item, uint32_t) const {
       const int pair = t * buffers_.top_k + r;
       const float weight = buffers_.weights_of(frame)[pair];
       const float* const result = buffers_.results.row(frame, buffers_.place_of(frame)[pair]);
-      for (int i = 0; i < buffers_.hidden; ++i) out[i] += weight * result[i];
+      frame.kernels->add_weighted(weight, result, buffers_.hidden, out);
     }
   }
 }

@@ -18,6 +18,7 @@ struct ExpertBuffers {
   size_t weights = 0;  ///< float [tokens][top_k]
   size_t first = 0;    ///< int32 [experts + 1]: first place of each expert
   size_t place = 0;    ///< int32 [tokens][top_k]
+  size_t active = 0;   ///< int32 [experts + 1]: the experts that have tokens, ascending; behind them -1
   LinearInput in;      ///< by place: the rows that experts read ...
   LinearInput inner;   ///< ... what silu(gate) * up leaves ...
   Rows results;        ///< ... and the experts' results
@@ -26,6 +27,12 @@ struct ExpertBuffers {
   float* weights_of(const Frame& frame) const { return reinterpret_cast<float*>(frame.scratch + weights); }
   int32_t* first_of(const Frame& frame) const { return reinterpret_cast<int32_t*>(frame.scratch + first); }
   int32_t* place_of(const Frame& frame) const { return reinterpret_cast<int32_t*>(frame.scratch + place); }
+  int32_t* active_of(const Frame& frame) const { return reinterpret_cast<int32_t*>(frame.scratch + active); }
+  /// So many experts can have tokens in this step. Which have is known only when the step runs; what is handed out
+  /// before that must not grow with the number of experts.
+  uint32_t most_active(const Frame& frame) const {
+    return static_cast<uint32_t>(frame.tokens < experts / top_k ? frame.tokens * top_k : experts);
+  }
 };
 
 /// Scores to choices, row by row.
@@ -42,7 +49,7 @@ class RouteStage final : public Stage {
   ExpertBuffers buffers_;
 };
 
-/// Gives every (token, rank) its place: a counting sort by expert, ascending by token.
+/// Gives every (token, rank) its place: a counting sort by expert, ascending by token. Lists the experts with tokens.
 class PlaceStage final : public Stage {
  public:
   explicit PlaceStage(const ExpertBuffers& buffers) : buffers_(buffers) {}
@@ -67,11 +74,14 @@ class DispatchStage final : public Stage {
   ExpertBuffers buffers_;
 };
 
-/// silu(gate x) * (up x). An item is a chunk of one expert's outputs; experts without tokens have nothing to do.
+/// silu(gate x) * (up x). An item is a chunk of the outputs of one expert that has tokens: no other expert's
+/// weights are read.
 class ExpertGateStage final : public Stage {
  public:
   ExpertGateStage(const PackedWeight& gate_up, const ExpertBuffers& buffers);
-  uint32_t items(const Frame&) const override { return static_cast<uint32_t>(buffers_.experts * chunks_); }
+  uint32_t items(const Frame& frame) const override {
+    return buffers_.most_active(frame) * static_cast<uint32_t>(chunks_);
+  }
   void run(const Frame& frame, uint32_t item, uint32_t member) const override;
   size_t working_bytes() const override;
 
@@ -96,7 +106,9 @@ class ExpertQuantizeStage final : public Stage {
 class ExpertDownStage final : public Stage {
  public:
   ExpertDownStage(const PackedWeight& down, const ExpertBuffers& buffers);
-  uint32_t items(const Frame&) const override { return static_cast<uint32_t>(buffers_.experts * chunks_); }
+  uint32_t items(const Frame& frame) const override {
+    return buffers_.most_active(frame) * static_cast<uint32_t>(chunks_);
+  }
   void run(const Frame& frame, uint32_t item, uint32_t member) const override;
   size_t working_bytes() const override;
 

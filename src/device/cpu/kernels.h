@@ -3,6 +3,7 @@
 // written down beside its portable form; every set gives the same bits for it (docs/architecture.md, "Numbers").
 #include <cstdint>
 
+#include "device/cpu/delta_net_layout.h"
 #include "device/cpu/kv_layout.h"
 #include "device/cpu/packed_weight.h"
 
@@ -55,6 +56,42 @@ struct AttentionQuery {
   int queries = 0;
   int group = 0;
   int first_position = 0;
+};
+
+/// Consecutive tokens of one value head within a chunk (device/cpu/delta_net_layout.h); token t of `count` stands at
+/// place first + t of the chunk. Rows of `padded` columns unless said.
+struct DeltaNetRows {
+  int first = 0;
+  int count = 0;
+  int v_dim = 0;
+  int padded = 0;
+  const float* values = nullptr;  ///< [count][v_dim], rows value_stride apart
+  int64_t value_stride = 0;
+  const float* key_reads = nullptr;      ///< S'k
+  float* query_reads = nullptr;          ///< S'q, becomes o
+  const float* kept = nullptr;           ///< [count], e^{G_i}
+  const float* beta = nullptr;           ///< [count]
+  const float* key_weights = nullptr;    ///< [count][kDeltaChunk], e^{G_i - G_j} (k_i.k_j) for j < i
+  const float* query_weights = nullptr;  ///< [count][kDeltaChunk], e^{G_i - G_j} (q_i.k_j) for j <= i
+  float* writes = nullptr;               ///< [kDeltaChunk]: rows before `first` are read, those from there on written
+};
+
+/// Gated DeltaNet. The products with the folded state are float linears.
+struct DeltaNetKernels {
+  /// out[i] = silu(s), s over j < count ascending, s = fma(taps[j][i], inputs[j][i], s), from 0.
+  void (*conv_silu)(const float* const* inputs, const float* const* taps, int count, int64_t n, float* out);
+  /// x * (1 / sqrt(sum + 1e-6) * factor) in place; the sum of squares as in rms_norm.
+  void (*l2_norm)(float* x, float factor, int64_t n);
+  /// out = exp2(x * log2(e)); out may be x.
+  void (*exp)(const float* x, int64_t n, float* out);
+  /// out[r][j] = over k ascending, s = fma(x[r][k], keys[k][j], s), from 0, for the kDeltaChunk columns j.
+  void (*key_products)(const float* keys, const float* x, int64_t x_stride, int rows, int k_dim, float* out,
+                       int64_t out_stride);
+  /// Token after token, s = fma(-kept, key_read, value), then over j < i ascending fma(-key_weight, write_j, s), times
+  /// beta: write_i; and o = kept * query_read, then over j <= i ascending fma(query_weight, write_j, o).
+  void (*rows)(const DeltaNetRows& rows);
+  /// folded = kept * folded, then over j ascending fma(weighted_keys[k][j], writes[j][c], folded[k][c]).
+  void (*fold)(float kept, const float* weighted_keys, const float* writes, int padded, int k_dim, float* folded);
 };
 
 struct Kernels {
@@ -121,6 +158,11 @@ struct Kernels {
   /// and merge_partitions give, bit for bit. Row (i, h) goes to out + i * out_stride + h * head_dim.
   void (*attend_tile)(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch,
                       float* out, int64_t out_stride);
+  /// out = x / (1 + exp2(-gate * log2(e))); out may be x or gate.
+  void (*gate)(const float* x, const float* gate, int64_t n, float* out);
+  /// out = fma(weight, x, out).
+  void (*add_weighted)(float weight, const float* x, int64_t n, float* out);
+  DeltaNetKernels delta_net;
 };
 
 /// Kernels::channel_linear in plain C++, for any group and any set's packing.

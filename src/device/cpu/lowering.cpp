@@ -87,7 +87,7 @@ class Lowering {
 
   void lay_out_states() {
     for (const StateDecl& decl : program_.states()) {
-      result_.states.push_back({reference::DeltaNetLayout(decl), result_.bytes_per_state});
+      result_.states.push_back({DeltaNetLayout(decl), result_.bytes_per_state});
       result_.bytes_per_state += result_.states.back().layout.floats * sizeof(float);
     }
   }
@@ -299,10 +299,22 @@ class Lowering {
 
   void lower(const DeltaNetOp& op) {
     const DeltaNet& d = op.delta_net;
-    const DeltaNetStage::Weights weights{&weights_.vector(d.conv), &weights_.vector(d.a_log),
-                                         &weights_.vector(d.dt_bias), &weights_.vector(d.out_norm.weight)};
-    add<DeltaNetStage>(d, result_.states.at(d.state.id), result_.bytes_per_state, weights, rows(op.qkv), rows(op.z),
-                       rows(op.b), rows(op.a), define(op.out));
+    const Rows qkv = rows(op.qkv);
+    const bool in_place = uses_[op.qkv.id] == 1;  // nobody else reads it
+    DeltaNetFrame shared(result_.states.at(d.state.id), result_.bytes_per_state);
+    shared.mixed = in_place ? qkv : buffers_.take(qkv.width);
+    shared.products = buffers_.take(d.k_heads * 2 * kDeltaChunk);
+    const size_t panel_bytes = sizeof(float) * static_cast<size_t>(d.k_heads) * shared.state.layout.key_floats();
+    auto [panels, fresh] = key_panels_.try_emplace(panel_bytes);
+    if (fresh)
+      panels->second = result_.scratch.add(panel_bytes * DeltaNetFrame::most_panels(limits_.tokens, limits_.seqs));
+    shared.panels = panels->second;
+    add<DeltaNetInputStage>(d, shared, weights_.vector(d.conv), qkv);
+    const DeltaNetHeadStage::Weights weights{&weights_.vector(d.a_log), &weights_.vector(d.dt_bias),
+                                             &weights_.vector(d.out_norm.weight)};
+    add<DeltaNetHeadStage>(d, shared, weights, rows(op.z), rows(op.b), rows(op.a), define(op.out));
+    buffers_.give(shared.products);
+    if (!in_place) buffers_.give(shared.mixed);
   }
 
   void lower(const MoeOp& op) {
@@ -356,6 +368,7 @@ class Lowering {
     b.weights = result_.scratch.add(sizeof(float) * static_cast<size_t>(pairs));
     b.first = result_.scratch.add(sizeof(int32_t) * (static_cast<size_t>(moe.experts) + 1));
     b.place = result_.scratch.add(sizeof(int32_t) * static_cast<size_t>(pairs));
+    b.active = result_.scratch.add(sizeof(int32_t) * (static_cast<size_t>(moe.experts) + 1));
     b.in = input(hidden, gate_up, false);
     b.inner = input(moe.width, down, true);
     b.results = rows(pairs, hidden);
@@ -458,7 +471,7 @@ class Lowering {
   std::optional<Rows> normed_;
   std::map<int, CodedRows> prepared_codes_, gated_codes_;
   std::map<int, std::vector<TokenRows>> prepared_tokens_;
-  std::map<size_t, size_t> partials_;
+  std::map<size_t, size_t> partials_, key_panels_;
   std::deque<ExpertBuffers> expert_buffers_;
   std::vector<const RotaryStage*> rotaries_;
 };

@@ -4,7 +4,7 @@
 
 #include "device/backend.h"
 #include "device/cpu/attention_stages.h"
-#include "device/cpu/fallback_stages.h"
+#include "device/cpu/delta_net_stages.h"
 #include "device/cpu/linear_stages.h"
 #include "device/cpu/region.h"
 #include "device/cpu/row_stages.h"

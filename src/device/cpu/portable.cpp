@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "device/cpu/attention_kernels.h"
 #include "device/cpu/attention_layout.h"
+#include "device/cpu/delta_net_kernels.h"
 #include "device/cpu/float_linear.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/portable_lanes.h"
@@ -114,6 +115,9 @@ const Kernels& portable_kernels() {
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,
       .attend_tile = attend_tile<V, V>,
+      .gate = gate_row<V>,
+      .add_weighted = add_weighted_row<V>,
+      .delta_net = delta_net_kernels<V>(),
   };
   return kernels;
 }

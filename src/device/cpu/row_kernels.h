@@ -110,8 +110,9 @@ void quantize_token_row(const float* x, int64_t n, const StaticInput* input, int
   }
 }
 
+/// Over 32 virtual lanes (lane i mod 32, ascending, FMA) and a tree of halves.
 template <class V>
-void rms_norm_row(const float* x, const float* w, float eps, int64_t n, float* out) {
+float sum_of_squares(const float* x, int64_t n) {
   constexpr int kVirtual = 32, kVectors = kVirtual / V::kLanes;
   V sums[kVectors];
   GRISTMILL_UNROLL
@@ -130,9 +131,15 @@ void rms_norm_row(const float* x, const float* w, float eps, int64_t n, float* o
     const V a = V::load_first(x + i + v * V::kLanes, count);
     sums[v] = V::fma(a, a, sums[v]);
   }
-  const float mean = tree_sum<V, kVectors>(sums) / static_cast<float>(n);
+  return tree_sum<V, kVectors>(sums);
+}
+
+template <class V>
+void rms_norm_row(const float* x, const float* w, float eps, int64_t n, float* out) {
+  const float mean = sum_of_squares<V>(x, n) / static_cast<float>(n);
   const V factor = V::all(1.0f / std::sqrt(mean + eps));
-  for (i = 0; i + V::kLanes <= n; i += V::kLanes) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) {
     V::store(out + i, V::mul(V::mul(V::load(x + i), factor), V::load(w + i)));
   }
   if (const int left = lanes_left<V>(n - i); left > 0) {
@@ -162,6 +169,29 @@ void silu_mul_row(const float* gate, const float* up, int64_t n, float* out) {
   if (const int left = lanes_left<V>(n - i); left > 0) {
     V::store_first(out + i, silu_mul_lanes(V::load_first(gate + i, left), V::load_first(up + i, left)), left);
   }
+}
+
+/// out[i] = compute(at) for all i, where at(x) gives the lanes of a row x there.
+template <class V, class Compute>
+void map_row(int64_t n, float* out, Compute compute) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) V::store(out + i, compute([i](const float* x) { return V::load(x + i); }));
+  if (const int left = lanes_left<V>(n - i); left > 0) {
+    V::store_first(out + i, compute([i, left](const float* x) { return V::load_first(x + i, left); }), left);
+  }
+}
+
+template <class V>
+void gate_row(const float* x, const float* gate, int64_t n, float* out) {
+  map_row<V>(n, out, [=](auto at) {
+    const V power = exp2_lanes(V::mul(at(gate), V::all(-0x1.715476p+0f)));  // -log2(e)
+    return V::div(at(x), V::add(V::all(1.0f), power));
+  });
+}
+
+template <class V>
+void add_weighted_row(float weight, const float* x, int64_t n, float* out) {
+  map_row<V>(n, out, [=](auto at) { return V::fma(V::all(weight), at(x), at(out)); });
 }
 
 template <class V>

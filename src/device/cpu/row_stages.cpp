@@ -36,6 +36,29 @@ void PrepareStage::run(const Frame& frame, uint32_t item, uint32_t member) const
   }
 }
 
+void PartNormStage::run(const Frame& frame, uint32_t item, uint32_t) const {
+  const RowRange range = row_range(frame, frame.tokens, item);
+  for (int t = range.first; t < range.end; ++t)
+    for (int first = 0; first < in_.width; first += weight_width_)
+      frame.kernels->rms_norm(in_.row(frame, t) + first, weight_, eps_, weight_width_, out_.row(frame, t) + first);
+}
+
+void GateStage::run(const Frame& frame, uint32_t item, uint32_t) const {
+  const RowRange range = row_range(frame, frame.tokens, item);
+  for (int t = range.first; t < range.end; ++t) {
+    const float *const x = x_.row(frame, t), *const gate = gate_.row(frame, t);
+    float* const out = out_.row(frame, t);
+    if (gate_.width != 1) {
+      frame.kernels->gate(x, gate, x_.width, out);
+      continue;
+    }
+    const float one = 1.0f;
+    float factor = 0;
+    frame.kernels->gate(&one, gate, 1, &factor);
+    for (int i = 0; i < x_.width; ++i) out[i] = x[i] * factor;
+  }
+}
+
 void TapStage::run(const Frame& frame, uint32_t item, uint32_t) const {
   const RowRange range = row_range(frame, frame.tokens, item);
   auto* const out = reinterpret_cast<float*>(frame.scratch + out_);

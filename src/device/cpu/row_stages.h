@@ -49,6 +49,33 @@ class PrepareStage final : public Stage {
   Preparation p_;
 };
 
+/// Norms of queries or keys: one part of a row after the other, each as wide as the weight.
+class PartNormStage final : public Stage {
+ public:
+  PartNormStage(Rows in, const float* const& weight, int weight_width, float eps, Rows out)
+      : in_(in), weight_(weight), weight_width_(weight_width), eps_(eps), out_(out) {}
+  uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
+  void run(const Frame& frame, uint32_t item, uint32_t member) const override;
+
+ private:
+  Rows in_;
+  const float* const& weight_;
+  int weight_width_;
+  float eps_;
+  Rows out_;
+};
+
+/// x * sigmoid(gate); a gate of width 1 scales the whole row.
+class GateStage final : public Stage {
+ public:
+  GateStage(Rows x, Rows gate, Rows out) : x_(x), gate_(gate), out_(out) {}
+  uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
+  void run(const Frame& frame, uint32_t item, uint32_t member) const override;
+
+ private:
+  Rows x_, gate_, out_;
+};
+
 /// Rows to a tap, [tokens][width] without padding.
 class TapStage final : public Stage {
  public:

@@ -132,6 +132,8 @@ class Stage {
   virtual ~Stage() = default;
   virtual uint32_t items(const Frame& frame) const = 0;
   virtual void run(const Frame& frame, uint32_t item, uint32_t member) const = 0;
+  /// Called once when the weights are in memory, before the first run().
+  virtual void weights_loaded() {}
   /// Bytes of working memory that run() uses per member.
   virtual size_t working_bytes() const { return 0; }
 };
