@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the benchmarks: kernels, forward, startup, peers, soak (docs/performance.md says what each prints).
+# Runs the benchmarks: kernels, forward, context, startup, peers, soak (docs/performance.md says what each prints).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
@@ -19,15 +19,18 @@ name=${1:-all}
 case "$name" in
   kernels) build/bench/bench/gristmill_bench_kernels "$@" ;;
   forward) build/bench/bench/gristmill_bench_forward "$model" "$@" ;;
+  context)
+    for config in ${1:-bench/configs/*}; do build/bench/bench/gristmill_bench_context "$config" "${@:2}"; done
+    ;;
   startup) python3 bench/startup.py build/bench/gristmill "$model" "$@" ;;
   peers)
     python_with xllamacpp
     build/venv/bin/python bench/peers.py --gristmill build/bench/gristmill --model "$model" "$@"
     ;;
   soak) python3 bench/soak.py build/bench/gristmill "$model" "$@" ;;
-  all) for each in kernels forward startup peers; do "$0" "$each"; done ;;
+  all) for each in kernels forward context startup peers; do "$0" "$each"; done ;;
   *)
-    echo "unknown benchmark: $name (kernels, forward, startup, peers, soak)" >&2
+    echo "unknown benchmark: $name (kernels, forward, context, startup, peers, soak)" >&2
     exit 2
     ;;
 esac

@@ -203,6 +203,17 @@ void ServeFlags::Impl::model_flags() {
         [this](const std::string& given_text) {
           config.engine.float_linears = one_of("--float-linears", given_text, {"bf16", "int8", "int4"});
         });
+  value(group, "--load-format", "FORMAT",
+        "auto; safetensors or gguf: refuse anything else; dummy: weights made up for a folder's config.json",
+        [&format = config.engine.load_format](const std::string& given_text) {
+          const std::string name = one_of("--load-format", given_text, {"auto", "safetensors", "gguf", "dummy"});
+          format = name == "safetensors" ? model::LoadFormat::safetensors
+                   : name == "gguf"      ? model::LoadFormat::gguf
+                   : name == "dummy"     ? model::LoadFormat::dummy
+                                         : model::LoadFormat::automatic;
+        });
+  text(group, "--hf-overrides", "JSON", "Merged into a folder's config.json, e.g. {\"num_hidden_layers\": 2}",
+       config.engine.hf_overrides);
   value(group, "--max-model-len", "N", "Most tokens of prompt and output together (25.6k, 4K, auto)",
         [this](const std::string& given_text) {
           config.engine.max_model_len =

@@ -45,6 +45,8 @@ Engine::Engine(const EngineConfig& config, Progress& progress)
             options.exact = config.float32;
             options.quantization = config.quantization;
             options.float_linears = config.float_linears;
+            options.load_format = config.load_format;
+            options.hf_overrides = config.hf_overrides;
             model::Model model = model::load_model(config.model, options);
             Loaded loaded;
             loaded.program = std::move(model.program);

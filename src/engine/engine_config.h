@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "engine/block_hash.h"
+#include "model/load_format.h"
 #include "sample/sampling_params.h"
 
 namespace gristmill::engine {
@@ -13,7 +14,9 @@ enum class SchedulingPolicy : uint8_t { fcfs, priority };
 /// Everything an engine needs to load and run. Validated by config/, immutable afterwards; travels to the engine
 /// process. Zero means "choose" where said.
 struct EngineConfig {
-  std::string model;                   ///< path of a GGUF file (its first part, when split)
+  std::string model;  ///< path of a GGUF file (its first part, when split)
+  model::LoadFormat load_format = model::LoadFormat::automatic;
+  std::string hf_overrides;            ///< JSON object merged into a folder's config.json; empty: none
   std::string device = "cpu";          ///< cpu, or reference (the slow scalar back end)
   bool float32 = false;                ///< --dtype float32: exact weights, float32 activations
   std::string quantization;            ///< --quantization (model::BuildOptions)

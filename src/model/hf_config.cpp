@@ -20,6 +20,24 @@ Json read_file(const std::string& path) {
   return parse_json(path, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
 }
 
+Json* member(Json* object, std::string_view name) {
+  for (auto& [key, value] : object->object)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+/// object[key] = value; objects are merged member by member.
+void merge(Json* object, const std::string& key, const Json& value) {
+  Json* const old = member(object, key);
+  if (old == nullptr) {
+    object->object.push_back({key, value});
+  } else if (old->kind == Json::Kind::object && value.kind == Json::Kind::object) {
+    for (const auto& [inner, changed] : value.object) merge(old, inner, changed);
+  } else {
+    *old = value;
+  }
+}
+
 /// Keys of the rope: "rope_parameters" (transformers 5) or "rope_scaling", where a key may also stand beside it.
 class RopeKeys {
  public:
@@ -127,11 +145,37 @@ device::Rope read_rope(const HfConfig& keys, const ModelConfig& config) {
 
 }  // namespace
 
-HfConfig::HfConfig(const std::string& folder)
+HfConfig::HfConfig(const std::string& folder, const std::string& overrides)
     : folder_(folder), path_(cat(folder, folder.ends_with('/') ? "" : "/", "config.json")), root_(read_file(path_)) {
   if (root_.kind != Json::Kind::object) throw Error(cat(path_, ": must be an object, not ", name_of(root_.kind)));
   const Json* const text = root_.find("text_config");
   if (text != nullptr && text->kind != Json::Kind::object) fail("text_config", "must be an object");
+  if (!overrides.empty()) apply(overrides);
+}
+
+void HfConfig::apply(const std::string& overrides) {
+  const Json changes = parse_json("--hf-overrides", overrides);
+  if (changes.kind != Json::Kind::object)
+    throw Error(cat("--hf-overrides: must be a JSON object, not ", name_of(changes.kind)));
+  Json* const text = member(&root_, "text_config");
+  for (const auto& [key, value] : changes.object) {
+    const bool inner = text != nullptr && text->find(key) != nullptr && root_.find(key) == nullptr;
+    Json* const target = inner ? text : &root_;
+    merge(target, key, value);
+    // transformers writes some keys at both places; the text tower's is the one that counts.
+    if (!inner && text != nullptr && value.kind != Json::Kind::object && text->find(key) != nullptr)
+      merge(text, key, value);
+  }
+  if (changes.find("num_hidden_layers") != nullptr ||
+      (changes.find("text_config") != nullptr && changes.find("text_config")->find("num_hidden_layers") != nullptr)) {
+    const auto layers = static_cast<size_t>(size("num_hidden_layers", std::nullopt, 10000));
+    for (const char* const key : {"layer_types", "attn_type_list"})
+      for (Json* const object : {&root_, text}) {
+        Json* const list = object == nullptr ? nullptr : member(object, key);
+        if (list != nullptr && list->kind == Json::Kind::array && list->array.size() > layers)
+          list->array.resize(layers);
+      }
+  }
 }
 
 void HfConfig::fail(std::string_view key, const std::string& what) const {

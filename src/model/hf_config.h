@@ -14,7 +14,10 @@ namespace gristmill::model {
 /// counts as absent. Every failure is an Error naming file and key.
 class HfConfig {
  public:
-  explicit HfConfig(const std::string& folder);
+  /// `overrides` is empty or a JSON object that is merged into the file's, objects member by member. What stands at its
+  /// top also replaces a key of "text_config" that the file has only there; lists with an entry per layer are cut to an
+  /// overridden "num_hidden_layers".
+  explicit HfConfig(const std::string& folder, const std::string& overrides = "");
 
   const std::string& folder() const { return folder_; }
   const std::string& path() const { return path_; }
@@ -38,6 +41,7 @@ class HfConfig {
 
  private:
   const Json& need(std::string_view key) const;
+  void apply(const std::string& overrides);
 
   std::string folder_, path_;
   Json root_;

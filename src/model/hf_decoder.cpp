@@ -35,8 +35,10 @@ HfDecoder::HfDecoder(HfConfig keys, const BuildOptions& options)
     : keys_(std::move(keys)),
       config_(read_decoder_config(keys_)),
       options_(options),
-      tensors_(weights::SafetensorsFolder::open(keys_.folder()), options.exact) {
-  set_up_quantization(keys_, config_.architecture, options_, &tensors_);
+      tensors_(options.load_format == LoadFormat::dummy
+                   ? TensorBinder::dummy(options.exact ? device::ComputeClass::f32 : options.dummy_class)
+                   : TensorBinder(weights::SafetensorsFolder::open(keys_.folder()), options.exact)) {
+  if (options.load_format != LoadFormat::dummy) set_up_quantization(keys_, config_.architecture, options_, &tensors_);
   // Older exports carry the frequencies that the config already tells.
   for (int i = 0; i < config_.layers; ++i) tensors_.use(cat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"));
 }

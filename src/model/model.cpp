@@ -47,11 +47,18 @@ const auto& find_architecture(const Table& table, std::string_view name, const s
 
 Model load_model(const std::string& path, const BuildOptions& options) {
   if (std::filesystem::is_directory(path)) {
-    HfConfig keys(path);
+    if (options.load_format == LoadFormat::gguf)
+      throw Error(cat("--load-format gguf: ", path, " is a folder; name the GGUF file"));
+    HfConfig keys(path, options.hf_overrides);
     const auto& architecture =
         find_architecture(kHfArchitectures, keys.architecture(), cat(keys.path(), ": key \"architectures\""));
     return architecture.load(std::move(keys), options);
   }
+  if (options.load_format == LoadFormat::safetensors || options.load_format == LoadFormat::dummy)
+    throw Error(cat("--load-format ", options.load_format == LoadFormat::dummy ? "dummy" : "safetensors", ": ", path,
+                    " is not a Hugging Face folder"));
+  if (!options.hf_overrides.empty())
+    throw Error(cat("--hf-overrides: ", path, " is not a Hugging Face folder and has no config.json to override"));
   const std::shared_ptr<const weights::GgufFile> file = weights::GgufFile::open(path);
   return find_architecture(kGgufArchitectures, file->string("general.architecture"), path).load(file, options);
 }

@@ -3,6 +3,8 @@
 #include <string>
 
 #include "device/program.h"
+#include "device/weight_source.h"
+#include "model/load_format.h"
 #include "weights/checkpoint.h"
 
 namespace gristmill::model {
@@ -35,6 +37,12 @@ struct BuildOptions {
   bool tap_layers = false;  ///< tap 0 = embeddings, tap i + 1 = after layer i
   /// Taps what each router of experts reads, layer after layer. For tests of routing; not together with tap_layers.
   bool tap_router_inputs = false;
+  LoadFormat load_format = LoadFormat::automatic;
+  /// Of the layers' matrices under LoadFormat::dummy: bf16, i8_group or i4_group. Embeddings, head, routers and other
+  /// small ones are bf16.
+  device::ComputeClass dummy_class = device::ComputeClass::bf16;
+  /// A JSON object merged into a folder's config.json (--hf-overrides); empty: nothing.
+  std::string hf_overrides{};
 };
 
 struct Model {

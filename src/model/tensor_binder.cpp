@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "weights/ascend_linear.h"
 #include "weights/channel_source.h"
+#include "weights/dummy_weights.h"
 #include "weights/mapped_file.h"
 #include "weights/weight_views.h"
 
@@ -28,6 +29,12 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
+int64_t rows_of(const std::vector<int64_t>& shape) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  return rows;
+}
+
 /// In the place of a missing tensor until check_complete() refuses the model.
 class MissingTensor final : public device::WeightSource {
  public:
@@ -40,17 +47,36 @@ class MissingTensor final : public device::WeightSource {
 
 }  // namespace
 
+TensorBinder TensorBinder::dummy(device::ComputeClass cls) {
+  TensorBinder binder(nullptr, cls == device::ComputeClass::f32);
+  binder.dummy_class_ = cls;
+  return binder;
+}
+
+std::shared_ptr<const device::WeightSource> TensorBinder::make_up(const std::string& name,
+                                                                  const std::vector<int64_t>& shape) const {
+  constexpr const char* kNeverCoded[] = {"embed_tokens", "lm_head",   "gate.weight", "shared_expert_gate",
+                                         "in_proj_a",    "in_proj_b", "conv1d"};
+  const bool small = shape.size() < 2 || std::any_of(
+                                             std::begin(kNeverCoded), std::end(kNeverCoded),
+                                             [&](const char* part) { return name.find(part) != std::string::npos; });
+  const bool coded = !exact_ && !small;
+  return weights::make_dummy_source(name, rows_of(shape), shape.back(),
+                                    exact_  ? device::ComputeClass::f32
+                                    : coded ? dummy_class_
+                                            : device::ComputeClass::bf16);
+}
+
 std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string& name,
                                                                const std::vector<int64_t>& shape) {
+  if (checkpoint_ == nullptr) return make_up(name, shape);
   if (!checkpoint_->contains(name)) {
     missing_.push_back(name);
     // A config that asks for millions of tensors must not cost their memory before it is refused.
     constexpr size_t kMostMissing = 10000;
     if (missing_.size() > kMostMissing)
       throw Error(cat(checkpoint_->path(), ": tensors ", listed(missing_), ": missing"));
-    int64_t rows = 1;
-    for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
-    return std::make_shared<MissingTensor>(name, rows, shape.back());
+    return std::make_shared<MissingTensor>(name, rows_of(shape), shape.back());
   }
   auto source = read(name, shape);
   used_.insert(name);
@@ -174,10 +200,11 @@ std::shared_ptr<const device::WeightSource> TensorBinder::vector(const std::stri
 }
 
 std::shared_ptr<const device::WeightSource> TensorBinder::optional_vector(const std::string& name, int64_t elements) {
-  return checkpoint_->contains(name) ? vector(name, elements) : nullptr;
+  return has(name) ? vector(name, elements) : nullptr;
 }
 
 void TensorBinder::skip(const std::string& prefix, const char* what) {
+  if (checkpoint_ == nullptr) return;
   size_t count = 0;
   for (const std::string& name : checkpoint_->names())
     if (name.starts_with(prefix)) count += used_.insert(name).second ? 1 : 0;
@@ -185,6 +212,7 @@ void TensorBinder::skip(const std::string& prefix, const char* what) {
 }
 
 void TensorBinder::check_complete() const {
+  if (checkpoint_ == nullptr) return;
   std::vector<std::string> surplus;
   for (const std::string& name : checkpoint_->names())
     if (!used_.contains(name)) surplus.push_back(name);

@@ -23,6 +23,11 @@ class TensorBinder {
   TensorBinder(std::shared_ptr<const weights::Checkpoint> checkpoint, bool exact)
       : checkpoint_(std::move(checkpoint)), exact_(exact) {}
 
+  /// No checkpoint: every tensor that is asked for is made up. Matrices of layers are of class `cls`, except those that
+  /// no quantizer touches (routers, gates of one output per head, convolutions); they and the vocabulary's are bf16
+  /// unless `cls` is f32.
+  static TensorBinder dummy(device::ComputeClass cls);
+
   void set_quantization(const HfQuantization& quantization) { quantization_ = quantization; }
   /// Makes it an ascend checkpoint: each tensor is what the description says.
   void set_description(std::shared_ptr<const weights::QuantDescription> description);
@@ -31,7 +36,7 @@ class TensorBinder {
     quantized_bits_ = std::move(bits);
     errors_ = std::make_shared<weights::QuantizationErrors>();
   }
-  bool has(const std::string& name) const { return checkpoint_->contains(name); }
+  bool has(const std::string& name) const { return checkpoint_ != nullptr && checkpoint_->contains(name); }
 
   /// A matrix of [rows, columns]. Throws Error naming the tensor and both shapes.
   std::shared_ptr<const device::WeightSource> matrix(const std::string& name, int64_t rows, int64_t columns);
@@ -54,6 +59,7 @@ class TensorBinder {
 
  private:
   std::shared_ptr<const device::WeightSource> take(const std::string& name, const std::vector<int64_t>& shape);
+  std::shared_ptr<const device::WeightSource> make_up(const std::string& name, const std::vector<int64_t>& shape) const;
 
   std::shared_ptr<const device::WeightSource> read(const std::string& name, const std::vector<int64_t>& shape);
   std::shared_ptr<const device::WeightSource> read_described(const std::string& name,
@@ -61,8 +67,9 @@ class TensorBinder {
   std::shared_ptr<const device::WeightSource> read_int8_rows(const std::string& name);
   void check_shape(const std::string& name, const std::vector<int64_t>& shape) const;
 
-  std::shared_ptr<const weights::Checkpoint> checkpoint_;
+  std::shared_ptr<const weights::Checkpoint> checkpoint_;  ///< null: dummy
   bool exact_;
+  device::ComputeClass dummy_class_ = device::ComputeClass::bf16;
   HfQuantization quantization_;
   std::shared_ptr<const weights::QuantDescription> description_;
   std::function<weights::WeightBits(std::string_view)> quantized_bits_;

@@ -103,6 +103,12 @@ TEST_F(ServeFlagsTest, UnknownFlagsGetAHint) {
   EXPECT_EQ(failure_of({"--port"}), "argument --port: expected one argument");
 }
 
+TEST_F(ServeFlagsTest, WeightsAndConfigOfAFolderCanBeReplaced) {
+  EXPECT_EQ(failure_of({"--load-format", "dummy", "--hf-overrides", R"({"num_hidden_layers": 2})"}), "");
+  EXPECT_EQ(failure_of({"--load-format", "safetensors"}), "");
+  EXPECT_NE(failure_of({"--load-format", "pt"}).find("--load-format"), std::string::npos);
+}
+
 TEST_F(ServeFlagsTest, KnownFlagsAreNotedOrRefusedByName) {
   EXPECT_EQ(failure_of({"--trust-remote-code", "--enforce-eager", "--swap-space", "4", "--disable-log-requests"}), "");
   EXPECT_EQ(notes_.size(), 4u);
