@@ -83,7 +83,7 @@ struct Attention {
 /// Gated DeltaNet of one token (device/reference/delta_net.h has the definition of its arithmetic):
 ///
 ///   c = silu(causal convolution of qkv over the last conv_width tokens);  q, k, v = split(c)
-///   value head h reads key head h * k_heads / v_heads
+///   value head h reads key head h * k_heads / v_heads, or h % k_heads where value heads are tiled
 ///   q' = q / sqrt(sum q^2 + 1e-6) / sqrt(k_dim);  k' = k / sqrt(sum k^2 + 1e-6)
 ///   g = -exp(a_log) * softplus(a + dt_bias);  beta = sigmoid(b)
 ///   S <- e^g S;  S <- S + k' (beta (v - S'k'))';  o = S'q'
@@ -97,10 +97,11 @@ struct DeltaNet {
   int k_dim = 0;
   int v_dim = 0;
   int conv_width = 4;
-  WeightRef conv;     ///< [channels of qkv, conv_width], oldest tap first
-  WeightRef a_log;    ///< [v_heads]
-  WeightRef dt_bias;  ///< [v_heads]
-  Norm out_norm;      ///< [v_dim]
+  bool tiled = false;  ///< value heads are ordered as GGUF has them
+  WeightRef conv;      ///< [channels of qkv, conv_width], oldest tap first
+  WeightRef a_log;     ///< [v_heads]
+  WeightRef dt_bias;   ///< [v_heads]
+  Norm out_norm;       ///< [v_dim]
   StateRef state;
 };
 

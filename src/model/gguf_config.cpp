@@ -31,7 +31,8 @@ class Keys {
   int size(const char* key, std::optional<int64_t> otherwise = std::nullopt, int most = 1 << 20) const {
     int64_t value = 0;
     if (file_.is_array(full(key))) {
-      const std::vector<int64_t> all = file_.integers(full(key));
+      std::vector<int64_t> all = file_.integers(full(key));
+      std::erase(all, 0);  // of layers that have no such thing: recurrent ones have no key heads
       if (all.empty()) fail(key, "is an empty array");
       if (std::any_of(all.begin(), all.end(), [&](int64_t each) { return each != all.front(); }))
         fail(key, "differs from layer to layer, which is not supported");
@@ -107,8 +108,19 @@ ModelConfig read_gguf_config(const weights::GgufFile& file) {
   ModelConfig config;
   config.architecture = file.string("general.architecture");
   config.layers = keys.size("block_count", std::nullopt, 10000);
+  // Draft layers are counted with the others and lie behind them.
+  if (const int drafts =
+          keys.has("nextn_predict_layers") ? static_cast<int>(file.integer(keys.full("nextn_predict_layers"))) : 0;
+      drafts > 0) {
+    if (drafts >= config.layers) keys.fail("nextn_predict_layers", cat(drafts, " of ", config.layers, " layers"));
+    config.layers -= drafts;
+  }
   config.hidden = keys.size("embedding_length");
-  config.ffn = keys.size("feed_forward_length");
+  // Mixtures need not have one that is dense.
+  constexpr const char* kOfExperts = "expert_feed_forward_length";
+  const std::optional<int64_t> of_experts =
+      keys.has(kOfExperts) ? std::optional<int64_t>(keys.size(kOfExperts)) : std::nullopt;
+  config.ffn = keys.size("feed_forward_length", of_experts);
   config.heads = keys.size("attention.head_count", std::nullopt, 1 << 14);
   config.kv_heads = keys.size("attention.head_count_kv", config.heads, 1 << 14);
   if (config.heads % config.kv_heads != 0)

@@ -18,8 +18,10 @@ class HfConfig {
   /// top also replaces a key of "text_config" that the file has only there; lists with an entry per layer are cut to an
   /// overridden "num_hidden_layers".
   explicit HfConfig(const std::string& folder, const std::string& overrides = "");
+  /// Keys that come from elsewhere; `path` is what messages name.
+  HfConfig(std::string path, Json root) : path_(std::move(path)), root_(std::move(root)) {}
 
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_; }  ///< empty: not read from a folder
   const std::string& path() const { return path_; }
   /// The first of "architectures".
   std::string architecture() const;

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "model/load_quantization.h"
-#include "weights/safetensors_folder.h"
 #include "weights/weight_views.h"
 
 namespace gristmill::model {
@@ -31,14 +30,19 @@ void check_alike(const std::vector<std::shared_ptr<const device::WeightSource>>&
 
 }  // namespace
 
-HfDecoder::HfDecoder(HfConfig keys, const BuildOptions& options)
-    : keys_(std::move(keys)),
-      config_(read_decoder_config(keys_)),
+HfDecoder::HfDecoder(DecoderFiles files, const BuildOptions& options)
+    : keys_(std::move(files.keys)),
+      config_(std::move(files.config)),
       options_(options),
-      tensors_(options.load_format == LoadFormat::dummy
+      tensors_(files.tensors == nullptr
                    ? TensorBinder::dummy(options.exact ? device::ComputeClass::f32 : options.dummy_class)
-                   : TensorBinder(weights::SafetensorsFolder::open(keys_.folder()), options.exact)) {
-  if (options.load_format != LoadFormat::dummy) set_up_quantization(keys_, config_.architecture, options_, &tensors_);
+                   : TensorBinder(files.tensors, options.exact)),
+      tiled_value_heads_(files.tiled_value_heads) {
+  if (files.tensors != nullptr && keys_.folder().empty()) {
+    set_up_quantization(keys_.path(), options_, &tensors_);
+  } else if (files.tensors != nullptr) {
+    set_up_quantization(keys_, config_.architecture, options_, &tensors_);
+  }
   // Older exports carry the frequencies that the config already tells.
   for (int i = 0; i < config_.layers; ++i) tensors_.use(cat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"));
 }

@@ -9,13 +9,21 @@
 
 namespace gristmill::model {
 
+/// What a builder starts from.
+struct DecoderFiles {
+  HfConfig keys;
+  ModelConfig config;
+  std::shared_ptr<const weights::Checkpoint> tensors;  ///< null: weights are made up (LoadFormat::dummy)
+  bool tiled_value_heads = false;                      ///< DeltaNet::tiled
+};
+
 /// What the builders of Hugging Face architectures share: a pre-norm decoder over named tensors. An architecture
 /// derives from it, describes one layer with the parts below, and calls build().
 class HfDecoder {
  protected:
   enum class Bias : uint8_t { none, required };
 
-  HfDecoder(HfConfig keys, const BuildOptions& options);
+  HfDecoder(DecoderFiles files, const BuildOptions& options);
   ~HfDecoder() = default;
 
   /// Embedding, layers, output norm and head. layer(x, i, prefix) gives the residual stream after layer i, whose
@@ -58,6 +66,7 @@ class HfDecoder {
   device::ProgramBuilder builder_;
   std::string tensor_prefix_ = "model.";
   bool zero_centred_output_norm_ = false;
+  bool tiled_value_heads_;
 
  private:
   device::Value embed();

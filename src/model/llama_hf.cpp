@@ -10,7 +10,7 @@ using device::Value;
 
 class LlamaHf : HfDecoder {
  public:
-  LlamaHf(HfConfig keys, const BuildOptions& options) : HfDecoder(std::move(keys), options) {
+  LlamaHf(DecoderFiles files, const BuildOptions& options) : HfDecoder(std::move(files), options) {
     config_.ffn = keys_.size("intermediate_size");
     apply_sliding_window(keys_, &config_);
     const bool qwen2 = config_.architecture == "Qwen2ForCausalLM";
@@ -45,8 +45,8 @@ class LlamaHf : HfDecoder {
 
 }  // namespace
 
-Model load_llama_hf(HfConfig keys, const BuildOptions& options) {
-  return LlamaHf(std::move(keys), options).build();
+Model load_llama_hf(DecoderFiles files, const BuildOptions& options) {
+  return LlamaHf(std::move(files), options).build();
 }
 
 }  // namespace gristmill::model

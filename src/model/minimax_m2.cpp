@@ -14,7 +14,7 @@ using device::Value;
 
 class MiniMaxM2 : HfDecoder {
  public:
-  MiniMaxM2(HfConfig keys, const BuildOptions& options) : HfDecoder(std::move(keys), options) {
+  MiniMaxM2(DecoderFiles files, const BuildOptions& options) : HfDecoder(std::move(files), options) {
     moe_.experts = read_experts(keys_);
     if (moe_.experts == 0) keys_.fail("num_local_experts", "is missing");
     moe_.top_k = keys_.size("num_experts_per_tok", std::nullopt, moe_.experts);
@@ -86,8 +86,8 @@ class MiniMaxM2 : HfDecoder {
 
 }  // namespace
 
-Model load_minimax_m2(HfConfig keys, const BuildOptions& options) {
-  return MiniMaxM2(std::move(keys), options).build();
+Model load_minimax_m2(DecoderFiles files, const BuildOptions& options) {
+  return MiniMaxM2(std::move(files), options).build();
 }
 
 }  // namespace gristmill::model

@@ -5,24 +5,21 @@
 
 #include "base/error.h"
 #include "model/architectures.h"
+#include "model/gguf_decoder.h"
 #include "model/hf_config.h"
 #include "weights/gguf.h"
 #include "weights/mapped_file.h"
+#include "weights/safetensors_folder.h"
 
 namespace gristmill::model {
 namespace {
 
-/// general.architecture of a GGUF file -> its builder.
-struct GgufArchitecture {
-  std::string_view name;
-  Model (*load)(const std::shared_ptr<const weights::GgufFile>& file, const BuildOptions& options);
-};
-constexpr GgufArchitecture kGgufArchitectures[] = {{"llama", load_llama}};
+constexpr const char* kGgufArchitectures = "llama, qwen2, qwen3, qwen3moe, qwen35, qwen35moe, minimax-m2";
 
 /// The first of config.json's "architectures" -> its builder.
 struct HfArchitecture {
   std::string_view name;
-  Model (*load)(HfConfig keys, const BuildOptions& options);
+  Model (*load)(DecoderFiles files, const BuildOptions& options);
 };
 constexpr HfArchitecture kHfArchitectures[] = {
     {"LlamaForCausalLM", load_llama_hf},     {"MistralForCausalLM", load_llama_hf},
@@ -32,15 +29,36 @@ constexpr HfArchitecture kHfArchitectures[] = {
     {"Qwen3_5MoeForCausalLM", load_qwen3_5}, {"MiniMaxM2ForCausalLM", load_minimax_m2},
 };
 
-/// The entry of that name; throws Error listing those there are.
-template <class Table>
-const auto& find_architecture(const Table& table, std::string_view name, const std::string& where) {
-  std::string supported;
-  for (const auto& each : table) {
-    if (each.name == name) return each;
-    supported += cat(supported.empty() ? "" : ", ", each.name);
+const HfArchitecture* find_architecture(std::string_view name) {
+  for (const HfArchitecture& each : kHfArchitectures)
+    if (each.name == name) return &each;
+  return nullptr;
+}
+
+Model load_folder(const std::string& path, const BuildOptions& options) {
+  HfConfig keys(path, options.hf_overrides);
+  const std::string name = keys.architecture();
+  const HfArchitecture* const architecture = find_architecture(name);
+  if (architecture == nullptr) {
+    std::string supported;
+    for (const HfArchitecture& each : kHfArchitectures) supported += cat(supported.empty() ? "" : ", ", each.name);
+    keys.fail("architectures", cat(weights::quoted(name), " is not supported (supported: ", supported, ")"));
   }
-  throw Error(cat(where, ": architecture ", weights::quoted(name), " is not supported (supported: ", supported, ")"));
+  ModelConfig config = read_decoder_config(keys);
+  std::shared_ptr<const weights::Checkpoint> tensors;
+  if (options.load_format != LoadFormat::dummy) tensors = weights::SafetensorsFolder::open(path);
+  return architecture->load({std::move(keys), std::move(config), std::move(tensors), false}, options);
+}
+
+Model load_gguf(const std::string& path, const BuildOptions& options) {
+  const std::shared_ptr<const weights::GgufFile> file = weights::GgufFile::open(path);
+  const std::string_view name = file->string("general.architecture");
+  if (name == "llama") return load_llama(file, options);
+  const HfArchitecture* const architecture = find_architecture(hf_class_of_gguf(name));
+  if (architecture == nullptr)
+    throw Error(cat(path, ": key \"general.architecture\": ", weights::quoted(name),
+                    " is not supported (supported: ", kGgufArchitectures, ")"));
+  return architecture->load(open_gguf_decoder(file), options);
 }
 
 }  // namespace
@@ -49,18 +67,14 @@ Model load_model(const std::string& path, const BuildOptions& options) {
   if (std::filesystem::is_directory(path)) {
     if (options.load_format == LoadFormat::gguf)
       throw Error(cat("--load-format gguf: ", path, " is a folder; name the GGUF file"));
-    HfConfig keys(path, options.hf_overrides);
-    const auto& architecture =
-        find_architecture(kHfArchitectures, keys.architecture(), cat(keys.path(), ": key \"architectures\""));
-    return architecture.load(std::move(keys), options);
+    return load_folder(path, options);
   }
   if (options.load_format == LoadFormat::safetensors || options.load_format == LoadFormat::dummy)
     throw Error(cat("--load-format ", options.load_format == LoadFormat::dummy ? "dummy" : "safetensors", ": ", path,
                     " is not a Hugging Face folder"));
   if (!options.hf_overrides.empty())
     throw Error(cat("--hf-overrides: ", path, " is not a Hugging Face folder and has no config.json to override"));
-  const std::shared_ptr<const weights::GgufFile> file = weights::GgufFile::open(path);
-  return find_architecture(kGgufArchitectures, file->string("general.architecture"), path).load(file, options);
+  return load_gguf(path, options);
 }
 
 }  // namespace gristmill::model

@@ -12,7 +12,7 @@ using device::Value;
 
 class Qwen3 : HfDecoder {
  public:
-  Qwen3(HfConfig keys, const BuildOptions& options) : HfDecoder(std::move(keys), options) {
+  Qwen3(DecoderFiles files, const BuildOptions& options) : HfDecoder(std::move(files), options) {
     apply_sliding_window(keys_, &config_);
     bias_ = keys_.boolean("attention_bias", false) ? Bias::required : Bias::none;
     if (config_.architecture == "Qwen3MoeForCausalLM") {
@@ -73,8 +73,8 @@ class Qwen3 : HfDecoder {
 
 }  // namespace
 
-Model load_qwen3(HfConfig keys, const BuildOptions& options) {
-  return Qwen3(std::move(keys), options).build();
+Model load_qwen3(DecoderFiles files, const BuildOptions& options) {
+  return Qwen3(std::move(files), options).build();
 }
 
 }  // namespace gristmill::model

@@ -16,12 +16,13 @@ using device::Value;
 
 class Qwen3_5 : HfDecoder {
  public:
-  Qwen3_5(HfConfig keys, const BuildOptions& options) : HfDecoder(std::move(keys), options) {
+  Qwen3_5(DecoderFiles files, const BuildOptions& options) : HfDecoder(std::move(files), options) {
     // Text-only exports have the shorter prefix, most of them with a flat config.
     const std::string nested = "model.language_model.", table = "embed_tokens.weight";
     if (tensors_.has(nested + table) || (keys_.is_nested() && !tensors_.has(tensor_prefix_ + table)))
       tensor_prefix_ = nested;
     zero_centred_output_norm_ = true;
+    delta_.tiled = tiled_value_heads_;
     read_layer_types();
     delta_.k_heads = keys_.size("linear_num_key_heads", std::nullopt, 1 << 12);
     delta_.v_heads = keys_.size("linear_num_value_heads", std::nullopt, 1 << 12);
@@ -150,8 +151,8 @@ class Qwen3_5 : HfDecoder {
 
 }  // namespace
 
-Model load_qwen3_5(HfConfig keys, const BuildOptions& options) {
-  return Qwen3_5(std::move(keys), options).build();
+Model load_qwen3_5(DecoderFiles files, const BuildOptions& options) {
+  return Qwen3_5(std::move(files), options).build();
 }
 
 }  // namespace gristmill::model

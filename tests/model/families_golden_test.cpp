@@ -1,5 +1,5 @@
 // Every architecture of Hugging Face folders against transformers in float32: our own tiny checkpoints
-// (tests/golden/make_hf_families.py), and larger ones where there are.
+// (tests/golden/make_hf_families.py), the same as GGUF files (make_gguf_families.py), and larger ones where there are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,6 +30,9 @@ std::vector<Family> families() {
     const std::string folder = cat(GRISTMILL_TEST_DIR "/golden/hf/", name);
     all.push_back({cat("own_", name), folder, folder + "/golden.safetensors"});
   }
+  for (const char* name : {"qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "minimax_m2"})
+    all.push_back({cat("gguf_", name), cat(GRISTMILL_TEST_DIR "/golden/gguf/", name, ".gguf"),
+                   cat(GRISTMILL_TEST_DIR "/golden/hf/", name, "/golden.safetensors")});
   const std::string shared = GRISTMILL_SHARED_DATA "/golden/";
   for (const auto& [name, golden] :
        std::vector<std::pair<std::string, std::string>>{{"tiny-llama", "tiny-llama"},

@@ -193,7 +193,7 @@ void DeltaNetHeadStage::run(const Frame& frame, uint32_t item, uint32_t member) 
   Chunk c{};
   c.head = static_cast<int>(item) % op_.v_heads;
   c.sequence = static_cast<int>(item) / op_.v_heads;
-  c.group = c.head / (op_.v_heads / op_.k_heads);
+  c.group = op_.tiled ? c.head % op_.k_heads : c.head / (op_.v_heads / op_.k_heads);
   const SequenceStep& sequence = frame.inputs.sequences[static_cast<size_t>(c.sequence)];
   float* const totals = shared_.slot(frame, sequence) + layout.heads + static_cast<size_t>(c.head) * layout.head_floats;
   float *const writes = totals + layout.writes, *const folded = totals + layout.folded;

@@ -90,7 +90,6 @@ void delta_net_token(const DeltaNet& op, const DeltaNetLayout& layout, const Del
   const int keys = op.k_heads * op.k_dim, values = layout.values, stride = layout.channels;
   const ChannelRange q_range{group * op.k_dim, op.k_dim};
   const ChannelRange k_range{keys + group * op.k_dim, op.k_dim};
-  const ChannelRange v_range{2 * keys + group * values * op.v_dim, values * op.v_dim};
   if (position == 0) std::fill_n(state + layout.folded, product(values, op.k_dim) * static_cast<size_t>(op.v_dim), 0.f);
 
   float* const q = work;
@@ -103,11 +102,15 @@ void delta_net_token(const DeltaNet& op, const DeltaNetLayout& layout, const Del
 
   float* const input = state + product(position % op.conv_width, stride);
   int at = 0;
-  for (const ChannelRange range : {q_range, k_range, v_range}) {
+  const auto take = [&](const ChannelRange& range) {
     std::copy_n(row.qkv + range.first, range.count, input + at);
     convolve(op, weights.conv, range, state + at, stride, position, work + at);
     at += range.count;
-  }
+  };
+  const auto head_of = [&](int h) { return op.tiled ? h * op.k_heads + group : group * values + h; };
+  take(q_range);
+  take(k_range);
+  for (int h = 0; h < values; ++h) take({2 * keys + head_of(h) * op.v_dim, op.v_dim});
   l2_normalize(q, op.k_dim, 1.0f / std::sqrt(static_cast<float>(op.k_dim)));
   l2_normalize(k, op.k_dim, 1.0f);
 
@@ -120,7 +123,7 @@ void delta_net_token(const DeltaNet& op, const DeltaNetLayout& layout, const Del
   }
   float* const decay = state + layout.decay;
   for (int h = 0; h < values; ++h) {
-    const int head = group * values + h;
+    const int head = head_of(h);
     const float beta = sigmoid(row.b[head]);
     const float g = -std::exp(weights.a_log[head]) * softplus(row.a[head] + weights.dt_bias[head]);
     const float total = i == 0 ? g : decay[product(i - 1, values) + static_cast<size_t>(h)] + g;

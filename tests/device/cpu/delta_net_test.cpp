@@ -17,9 +17,10 @@ namespace {
 
 struct Shape {
   int k_heads, v_heads, k_dim, v_dim, conv_width;
+  bool tiled = false;
 };
-// The widths of the 122B with few heads, odd ones, and one key head per value head.
-const Shape kShapes[] = {{2, 8, 128, 128, 4}, {1, 3, 24, 40, 4}, {3, 3, 7, 9, 3}};
+// The widths of the 122B with few heads, odd ones, one key head per value head, tiled value heads.
+const Shape kShapes[] = {{2, 8, 128, 128, 4}, {1, 3, 24, 40, 4}, {3, 3, 7, 9, 3}, {2, 6, 16, 32, 4, true}};
 constexpr int kTokens = 70;  // several folds, and a rest
 
 /// Two sequences of random inputs through the stages of one layer.
@@ -32,6 +33,7 @@ class Layer {
     op_.k_dim = shape.k_dim;
     op_.v_dim = shape.v_dim;
     op_.conv_width = shape.conv_width;
+    op_.tiled = shape.tiled;
     op_.out_norm.eps = 1e-6f;
     channels_ = 2 * shape.k_heads * shape.k_dim + v_width();
     conv_ = numbers(channels_ * shape.conv_width, 1, 0.5f);
