@@ -1,36 +1,11 @@
 #include "text/bpe_tokenizer.h"
 
 #include "text/byte_level.h"
+#include "text/space_words.h"
 #include "text/utf8.h"
+#include "text/word_cache.h"
 
 namespace gristmill::text {
-namespace {
-
-// Words seen before in this segment, with where in the output their ids stand: a repeated word is a copy. One slot per
-// hash; a newer word takes the place of an older one.
-class WordCache {
- public:
-  explicit WordCache(size_t text_bytes) {
-    size_t slots = 16;
-    while (slots < 8192 && slots * 16 < text_bytes) slots *= 2;
-    slots_.resize(slots);
-  }
-  struct Slot {
-    const char* word = nullptr;
-    uint32_t length = 0;
-    uint32_t ids_begin = 0, ids_end = 0;
-  };
-  Slot& slot_of(std::string_view word) { return slots_[hash_text(word) & (slots_.size() - 1)]; }
-
- private:
-  std::vector<Slot> slots_;
-};
-
-constexpr size_t cached_word_bytes = 64;
-constexpr size_t cached_text_bytes = 512;  // shorter texts have too few repetitions
-
-}  // namespace
-
 struct BpeTokenizer::Work {
   std::vector<int32_t> symbols;
   MergeTable::Scratch scratch;
@@ -61,7 +36,11 @@ BpeTokenizer::BpeTokenizer(BpeParts parts)
       if (token < 0) token = id;
     }
     if (keep_index) index_.add(id);
+    splits_at_spaces_ = splits_at_spaces_ && !has_inner_space(text);
   }
+  // An unknown space could join an unknown token before it; a whole word that is a token must stay whole.
+  splits_at_spaces_ = splits_at_spaces_ && spelling_ == Spelling::sentencepiece && !ignore_merges_ &&
+                      index_.find(sentencepiece_space) >= 0;
 }
 
 void BpeTokenizer::start_from_bytes(std::string_view word, std::vector<int32_t>& symbols) const {
@@ -126,23 +105,22 @@ void BpeTokenizer::encode_segment(std::string_view text, bool, bool, std::vector
     text = prefixed;
   }
   Work work;
-  if (text.size() < cached_text_bytes) {
-    pretokenizer_.split(text, [&](std::string_view word) { encode_word(word, work, ids); });
+  const auto words = [&](auto word) {
+    pretokenizer_.split(text, [&](std::string_view piece) {
+      if (splits_at_spaces_) {
+        split_at_spaces(piece, word);
+      } else {
+        word(piece);
+      }
+    });
+  };
+  if (text.size() < WordCache::shortest_text) {
+    words([&](std::string_view word) { encode_word(word, work, ids); });
     return;
   }
   WordCache cache(text.size());
   ids.reserve(ids.size() + text.size() / 3);
-  pretokenizer_.split(text, [&](std::string_view word) {
-    if (word.size() > cached_word_bytes) return encode_word(word, work, ids);
-    WordCache::Slot& slot = cache.slot_of(word);
-    if (slot.word != nullptr && std::string_view(slot.word, slot.length) == word) {
-      for (uint32_t i = slot.ids_begin; i < slot.ids_end; ++i) ids.push_back(ids[i]);
-      return;
-    }
-    const uint32_t begin = static_cast<uint32_t>(ids.size());
-    encode_word(word, work, ids);
-    slot = {word.data(), static_cast<uint32_t>(word.size()), begin, static_cast<uint32_t>(ids.size())};
-  });
+  words([&](std::string_view word) { cache.append(word, ids, [&] { encode_word(word, work, ids); }); });
 }
 
 bool add_merge(MergeTable& merges, const TokenIndex& index, std::string_view left, std::string_view right,

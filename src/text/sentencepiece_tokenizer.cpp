@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "text/merge_list.h"
+#include "text/space_words.h"
 #include "text/utf8.h"
+#include "text/word_cache.h"
 
 namespace gristmill::text {
 namespace {
@@ -38,10 +40,16 @@ SentencepieceTokenizer::SentencepieceTokenizer(TokenizerParts common, std::vecto
         byte_tokens_[static_cast<size_t>(byte)] = id;
     } else if (kind == TokenKind::normal || kind == TokenKind::user_defined) {
       index_.add(id);
+      splits_at_spaces_ = splits_at_spaces_ && !has_inner_space(vocabulary.text(id));
       longest_text_ = std::max(longest_text_, vocabulary.text(id).size());
     }
   }
 }
+
+struct SentencepieceTokenizer::Work {
+  std::vector<uint32_t> begins;  // of each character
+  MergeList list;
+};
 
 void SentencepieceTokenizer::encode_segment(std::string_view text, bool first, bool after_token,
                                             std::vector<int32_t>& ids) const {
@@ -55,14 +63,26 @@ void SentencepieceTokenizer::encode_segment(std::string_view text, bool first, b
       spelled += c;
     }
   }
-  const std::string_view all = spelled;
-  std::vector<uint32_t> begins;  // of each character
-  begins.reserve(all.size() + 1);
-  for (size_t at = 0; at < all.size(); next_code_point(all, at)) begins.push_back(static_cast<uint32_t>(at));
-  const size_t count = begins.size();
-  begins.push_back(static_cast<uint32_t>(all.size()));
+  Work work;
+  if (!splits_at_spaces_) return encode_word(spelled, work, ids);
+  if (spelled.size() < WordCache::shortest_text) {
+    split_at_spaces(spelled, [&](std::string_view word) { encode_word(word, work, ids); });
+    return;
+  }
+  WordCache cache(spelled.size());
+  ids.reserve(ids.size() + spelled.size() / 3);
+  split_at_spaces(spelled,
+                  [&](std::string_view word) { cache.append(word, ids, [&] { encode_word(word, work, ids); }); });
+}
 
-  MergeList list;
+void SentencepieceTokenizer::encode_word(std::string_view word, Work& work, std::vector<int32_t>& ids) const {
+  std::vector<uint32_t>& begins = work.begins;
+  MergeList& list = work.list;
+  begins.clear();
+  for (size_t at = 0; at < word.size(); next_code_point(word, at)) begins.push_back(static_cast<uint32_t>(at));
+  const size_t count = begins.size();
+  begins.push_back(static_cast<uint32_t>(word.size()));
+
   const auto end_of = [&](size_t position) {
     const int32_t next = list.next(position);
     return begins[next < 0 ? count : static_cast<size_t>(next)];
@@ -72,14 +92,14 @@ void SentencepieceTokenizer::encode_segment(std::string_view text, bool first, b
       [&](size_t left, size_t right) {
         const size_t length = end_of(right) - begins[left];
         if (length > longest_text_) return Merge{no_merge, -1};
-        const int32_t id = index_.find(all.substr(begins[left], length));
+        const int32_t id = index_.find(word.substr(begins[left], length));
         return id < 0 ? Merge{no_merge, -1} : Merge{rank_of_score(scores_[static_cast<size_t>(id)]), id};
       },
       [](size_t, size_t, int32_t) {});
 
   for (int32_t at = count == 0 ? -1 : 0; at >= 0; at = list.next(static_cast<size_t>(at))) {
     const size_t begin = begins[static_cast<size_t>(at)], end = end_of(static_cast<size_t>(at));
-    const std::string_view symbol = all.substr(begin, end - begin);
+    const std::string_view symbol = word.substr(begin, end - begin);
     if (const int32_t id = index_.find(symbol); id >= 0) {
       ids.push_back(id);
       continue;

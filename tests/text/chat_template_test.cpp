@@ -85,6 +85,21 @@ TEST(ChatTemplate, ContentPartsStayAListForTemplatesThatWalkThem) {
   EXPECT_EQ(rendered(walks_parts_only, text), "P:a");
 }
 
+TEST(ChatTemplate, NoRolesTextIsLostWhicheverFormContentHasAndTheTemplateWants) {
+  const std::string prints = "{% for m in messages %}<{{ m.content }}>{% endfor %}";
+  const std::string walks = "{% for m in messages %}<{% for p in m.content %}{{ p.text }}{% endfor %}>{% endfor %}";
+  std::string strings = "[", parts = "[";
+  for (const char* role : {"system", "developer", "user", "tool"}) {
+    const std::string comma = strings.size() > 1 ? "," : "";
+    strings += cat(comma, R"({"role":")", role, R"(","content":"of )", role, R"("})");
+    parts += cat(comma, R"({"role":")", role, R"(","content":[{"type":"text","text":"of )", role, R"("}]})");
+  }
+  for (const std::string& source : {prints, walks})
+    for (const std::string& conversation : {strings + "]", parts + "]"})
+      EXPECT_EQ(rendered(source, conversation), "<of system><of developer><of user><of tool>")
+          << source << " " << conversation;
+}
+
 TEST(ChatTemplate, TheFormatCanBeGiven) {
   const json::array parts =
       messages(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])");

@@ -124,6 +124,36 @@ TEST(HfTokenizer, AddedTokensKeepTheirFlags) {
   EXPECT_EQ(tokenizer->encode("[EOS]", false, true), std::vector<int32_t>{13});
 }
 
+TEST(HfTokenizer, ABeginningTokenIsAddedOnceWhereAskedAndNeverGuessedAway) {
+  const auto tokenizer = make_hf_tokenizer(small_json(), R"({"bos_token":"[BOS]","eos_token":"[EOS]"})");
+  // A rendered chat brings its own, and is encoded without adding any.
+  EXPECT_EQ(tokenizer->encode("[BOS]mill", false, true), (std::vector<int32_t>{12, 9}));
+  EXPECT_EQ(tokenizer->encode("mill", true, true), (std::vector<int32_t>{12, 9, 13}));
+  // A prompt that already has it gets another one, as transformers does.
+  EXPECT_EQ(tokenizer->encode("[BOS]mill", true, true), (std::vector<int32_t>{12, 12, 9, 13}));
+}
+
+TEST(HfTokenizer, ControlTokensInATextAreTakenOnlyWhereTheyAreParsed) {
+  const auto tokenizer = make_hf_tokenizer(small_json(), "");
+  EXPECT_EQ(tokenizer->encode("mill[EOS]mill", false, true), (std::vector<int32_t>{9, 13, 9}));
+  // The safe way leaves the token's letters as text; those of it that are in no word fall away here.
+  EXPECT_EQ(tokenizer->encode("mill[EOS]mill", false, false), (std::vector<int32_t>{9, 9}));
+  EXPECT_EQ(tokenizer->encode("mill 19", false, true), tokenizer->encode("mill 19", false, false));
+}
+
+TEST(HfTokenizer, EdgesBesideAddedTokensAndAtBothEnds) {
+  const auto tokenizer = make_hf_tokenizer(small_json(), "");
+  const auto encode = [&](const std::string& text) { return tokenizer->encode(text, false, true); };
+  EXPECT_EQ(encode(""), std::vector<int32_t>{});
+  EXPECT_EQ(encode("[EOS]"), std::vector<int32_t>{13});
+  EXPECT_EQ(encode("[EOS] mill"), (std::vector<int32_t>{13, 10}));  // the space stays with its word
+  EXPECT_EQ(encode(" [EOS]"), (std::vector<int32_t>{4, 13}));
+  EXPECT_EQ(encode("[EOS][EOS]"), (std::vector<int32_t>{13, 13}));
+  EXPECT_EQ(encode(" [MASK] mill"), (std::vector<int32_t>{14, 10}));  // lstrip takes what is before it only
+  EXPECT_EQ(encode("1919"), (std::vector<int32_t>{5, 6, 5, 6}));      // digits one by one
+  EXPECT_EQ(encode(std::string(100000, 'l')), std::vector<int32_t>(50000, 7));
+}
+
 TEST(HfTokenizer, NormalizersRunBeforeWordsAreCut) {
   const auto tokenizer = make_hf_tokenizer(
       small_json(R"({"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":"x"},"content":"l"}]})"),
