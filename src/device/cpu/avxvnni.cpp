@@ -21,6 +21,7 @@ GRISTMILL_TARGET_BEGIN("avx2,fma,f16c,avxvnni")
 #include "device/cpu/avx2_channel_linear.h"
 #include "device/cpu/avx2_coded_linear.h"
 #include "device/cpu/avx2_lanes.h"
+#include "device/cpu/delta_net_kernels.h"
 #include "device/cpu/float_linear.h"
 #include "device/cpu/row_kernels.h"
 
@@ -49,6 +50,9 @@ const Kernels& avxvnni_kernels() {
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,
       .attend_tile = attend_tile<V, V>,
+      .gate = gate_row<V>,
+      .add_weighted = add_weighted_row<V>,
+      .delta_net = delta_net_kernels<V>(),
   };
   return kernels;
 }

@@ -18,6 +18,7 @@
 GRISTMILL_TARGET_BEGIN("arch=armv8.2-a+dotprod+i8mm")
 
 #include "device/cpu/attention_kernels.h"
+#include "device/cpu/delta_net_kernels.h"
 #include "device/cpu/float_linear.h"
 #include "device/cpu/neon_channel_linear.h"
 #include "device/cpu/neon_coded_linear.h"
@@ -49,6 +50,9 @@ const Kernels& i8mm_kernels() {
       .attend_partition = attend_partition<V, V>,
       .merge_partitions = merge_partitions<V>,
       .attend_tile = attend_tile<V, V>,
+      .gate = gate_row<V>,
+      .add_weighted = add_weighted_row<V>,
+      .delta_net = delta_net_kernels<V>(),
   };
   return kernels;
 }
