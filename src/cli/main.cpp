@@ -9,6 +9,7 @@
 #include "cli/chat.h"
 #include "cli/default_model.h"
 #include "cli/eval.h"
+#include "cli/quantize.h"
 #include "cli/serve.h"
 #include "client/engine_process.h"
 #include "config/environment.h"
@@ -22,6 +23,7 @@ constexpr const char* usage =
     "  serve [MODEL]   serve a model over the OpenAI HTTP API (gristmill serve --help)\n"
     "  chat            talk to a running server, or to a model file (gristmill chat --help)\n"
     "  eval            measure a model: perplexity of a text (gristmill eval perplexity --help)\n"
+    "  quantize        write a quantized copy of a model folder (gristmill quantize --help)\n"
     "  fetch           get the default model if need be and print its path\n"
     "\n"
     "  --version       print the version\n"
@@ -51,6 +53,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "serve") return gristmill::cli::serve(rest);
   if (command == "chat") return gristmill::cli::chat(rest);
   if (command == "eval") return gristmill::cli::eval(rest);
+  if (command == "quantize") return gristmill::cli::quantize(rest);
   if (command == "engine") return engine(rest);
   if (command == "fetch") {
     std::puts(gristmill::cli::obtain_default_model().c_str());

@@ -70,6 +70,7 @@ class ReferenceExecutable final : public Executable {
   Ticket launch(const StepShape& shape, const StepInputs& inputs) override;
   const StepResult& wait(Ticket ticket) override;
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
+  void watch_linears(LinearObserver observer) { observer_ = std::move(observer); }
   std::span<const float> state(int32_t slot) const {
     if (slot < 0 || slot >= num_states_) return {};
     return {state_slot(slot), plan_memory_.bytes_per_state / sizeof(float)};
@@ -124,6 +125,8 @@ class ReferenceExecutable final : public Executable {
   ReservedMemory weight_memory_, scratch_, state_memory_;
   int num_states_ = 0;
   std::vector<Matrix> weights_;  ///< by WeightRef; the elements of a plain one are in `panels`
+
+  LinearObserver observer_;
 
   StepInputs inputs_;  ///< of the step in flight
   int tokens_ = 0;
@@ -271,6 +274,10 @@ void ReferenceExecutable::run(const LinearOp& op) {
     x = normed;
   }
   const auto apply = [&](const Linear& linear, float* out) {
+    if (observer_) {
+      const auto count = static_cast<size_t>(tokens_) * static_cast<size_t>(program_->width(op.in));
+      observer_(program_->weight(linear.weight), {x, count});
+    }
     multiply(x, tokens_, matrix(linear.weight), linear.bias ? plain(*linear.bias) : nullptr, out);
   };
   if (op.activation == Activation::silu_mul) {
@@ -390,6 +397,10 @@ class ReferenceBackend final : public Backend {
 std::span<const float> reference::recurrent_state(const Executable& executable, int32_t slot) {
   const auto* const own = dynamic_cast<const ReferenceExecutable*>(&executable);
   return own == nullptr ? std::span<const float>() : own->state(slot);
+}
+
+void reference::watch_linears(Executable& executable, LinearObserver observer) {
+  if (auto* const own = dynamic_cast<ReferenceExecutable*>(&executable)) own->watch_linears(std::move(observer));
 }
 
 std::unique_ptr<Backend> make_reference_backend() {
