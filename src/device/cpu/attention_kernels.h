@@ -12,7 +12,9 @@
 #include <limits>
 
 #include "device/cpu/attention_layout.h"
+#include "device/cpu/attention_parts.h"
 #include "device/cpu/elements.h"
+#include "device/cpu/int8_attention.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/register_tile.h"
 #include "device/cpu/row_kernels.h"
@@ -78,38 +80,6 @@ void score_tiles(const KeyWalk& walk, int position, const float* q, float* score
     GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) V::store(scores + h * kPartition + v * V::kLanes, sums[h][v]);
   }
-}
-
-/// x[0 .. n) *= factors, n rounded up to whole vectors.
-template <class V>
-void multiply_row(float* x, const float* factors, int n) {
-  for (int i = 0; i < n; i += V::kLanes) V::store(x + i, V::mul(V::load(x + i), V::load(factors + i)));
-}
-
-/// Scores of the first `keys` keys to p = exp2(score - max) in place, zero up to a multiple of 16; gives max and sum.
-/// With kScaled p is multiplied by its value's scale afterwards, which the sum does not see.
-template <class V, bool kScaled>
-void softmax_partition(float* scores, const float* v_scale, int keys, float* largest, float* sum) {
-  constexpr int kVirtual = 16, kVectors = kVirtual / V::kLanes;
-  const int end = (keys + kVirtual - 1) / kVirtual * kVirtual;
-  for (int i = keys; i < end; ++i) scores[i] = -std::numeric_limits<float>::infinity();
-  V peak = V::load(scores);
-  for (int i = V::kLanes; i < end; i += V::kLanes) peak = V::max(peak, V::load(scores + i));
-  *largest = V::tree_max(peak);
-  const V top = V::all(*largest);
-  V sums[kVectors];
-  GRISTMILL_UNROLL
-  for (V& lane : sums) lane = V::zero();
-  for (int i = 0; i < end; i += kVirtual) {
-    GRISTMILL_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      const V p = exp2_lanes(V::sub(V::load(scores + i + v * V::kLanes), top));
-      V::store(scores + i + v * V::kLanes, p);
-      sums[v] = V::add(sums[v], p);
-    }
-  }
-  *sum = tree_sum<V, kVectors>(sums);
-  if constexpr (kScaled) multiply_row<V>(scores, v_scale, keys);
 }
 
 /// One tile's share of o = sum over keys of p * v for the kVectors vectors of a chunk and kHeads heads; the
@@ -212,33 +182,6 @@ void attend_partition_as(const KvLayout& layout, const KvHead& kv, const Attenti
   }
 }
 
-/// The running result of a row, o[v_dim] with m and l behind, takes in the next partition's.
-template <class V>
-void merge_partial(float* running, const float* next, int v_dim) {
-  const float m = running[v_dim], next_m = next[v_dim];
-  const float top = m > next_m ? m : next_m;
-  const V a = exp2_lanes(V::all(m - top)), b = exp2_lanes(V::all(next_m - top));
-  running[v_dim] = top;
-  running[v_dim + 1] = std::fma(running[v_dim + 1], V::first(a), next[v_dim + 1] * V::first(b));
-  for (int d = 0; d < v_dim; d += V::kLanes) {
-    V::store(running + d, V::fma(V::load(running + d), a, V::mul(V::load(next + d), b)));
-  }
-}
-
-template <class V>
-void finish_row(const float* running, int v_dim, int head_dim, float* out) {
-  const V factor = V::all(1.0f / running[v_dim + 1]);
-  for (int d = 0; d < head_dim; d += V::kLanes) {
-    V::store_first(out + d, V::mul(V::load(running + d), factor), lanes_left<V>(head_dim - d));
-  }
-}
-
-template <class V>
-void merge_partitions(float* partials, int64_t stride, int partitions, int v_dim, int head_dim, float* out) {
-  for (int i = 1; i < partitions; ++i) merge_partial<V>(partials, partials + i * stride, v_dim);
-  finish_row<V>(partials, v_dim, head_dim, out);
-}
-
 /// o[kRows][2 vectors from dimension d] = sum over the first `keys` keys of the partition of p * v.
 template <class V, class E, int kRows>
 void weigh_rows(const KeyWalk& walk, int partition_start, int keys, int d, const float* p, float* out,
@@ -304,24 +247,14 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
   for (int i = 0; i < query.queries; ++i) {
     std::memcpy(s.q + i * group * head_dim, query.q + i * query.q_stride, sizeof(float) * group * head_dim);
   }
-  const auto keys_of = [&](int row, int first) {
-    return std::clamp(query.first_position + row / group + 1 - first, 0, kPartition);
-  };
-  // Rows in register tiles of even height; work(row, height, keys that the last of them sees).
-  const auto in_tiles = [&](int first, auto work) {
-    for (int row = 0, tiles = (rows + V::kTileRows - 1) / V::kTileRows; tiles > 0; --tiles) {
-      const int height = PanelAhead::rows_of(rows - row, tiles);
-      work(row, height, keys_of(row + height - 1, first));
-      row += height;
-    }
-  };
+  const RowTiles<V::kTileRows> tiles{query, rows};
   constexpr int kStep = 2 * V::kLanes, kWide = kWidth < kStep ? kStep : kWidth;
   for (int first = 0; first < walk.end; first += kPartition) {
     const int keys = std::min(kPartition, walk.end - first);
     for (int key = 0; key < keys; key += kStep) {
       if constexpr (kWidth < kStep) join_tiles<V, E, kWidth, kWide>(walk, first + key, first + keys, s.k);
       const std::byte* const tile = kWidth < kStep ? s.k : walk.k_tile(first + key);
-      in_tiles(first, [&](int row, int height, int seen) {
+      tiles.each(first, [&](int row, int height, int seen) {
         if (seen <= key) return;
         tile_product_of<V, E, 2, V::kTileRows>(height, tile, kWide, key % kWide, head_dim, PanelAhead::none(tile),
                                                s.q + row * head_dim, head_dim, s.scores + row * kPartition + key,
@@ -333,7 +266,7 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
       walk.gather_scales(true, first, keys, s.v_scale);
     }
     for (int r = 0; r < rows; ++r) {
-      const int seen = keys_of(r, first);
+      const int seen = tiles.keys_of(r, first);
       float* const scores = s.scores + r * kPartition;
       float* const tail = s.part + r * part_stride + v_dim;
       if constexpr (E::kScaled) multiply_row<V>(scores, s.k_scale, seen);
@@ -342,26 +275,15 @@ void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQue
       std::fill(scores + written, scores + std::max(written, keys), 0.0f);
     }
     for (int d = 0; d < v_dim; d += 2 * V::kLanes) {
-      in_tiles(first, [&](int row, int height, int seen) {
+      tiles.each(first, [&](int row, int height, int seen) {
         if (seen == 0) return;
         weigh_rows_of<V, E, V::kTileRows>(height, walk, first, seen, d, s.scores + row * kPartition,
                                           s.part + row * part_stride, part_stride);
       });
     }
-    for (int r = 0; r < rows; ++r) {
-      if (keys_of(r, first) == 0) continue;
-      float* const running = s.running + r * part_stride;
-      const float* const part = s.part + r * part_stride;
-      if (first == 0) {
-        std::memcpy(running, part, sizeof(float) * (v_dim + 2));
-      } else {
-        merge_partial<V>(running, part, v_dim);
-      }
-    }
+    merge_rows<V>(tiles, s, first, layout);
   }
-  for (int r = 0; r < rows; ++r) {
-    finish_row<V>(s.running + r * part_stride, v_dim, head_dim, out + r / group * out_stride + r % group * head_dim);
-  }
+  finish_rows<V>(s, layout, query, out, out_stride);
 }
 
 /// Calls run with the element type and the tile width of the layout, and with `Narrow`, which has 8 lanes, where a tile
@@ -396,7 +318,11 @@ template <class V, class Narrow>
 void attend_partition(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition, int keys,
                       std::byte* scratch, float* out, int64_t out_stride) {
   with_layout<V, Narrow>(layout, [&]<class Lanes, class E, int kWidth>() {
-    attend_partition_as<Lanes, E, kWidth>(layout, kv, query, partition, keys, scratch, out, out_stride);
+    if constexpr (E::kIntegers) {
+      int8_attend_partition<Lanes, kWidth>(layout, kv, query, partition, keys, scratch, out, out_stride);
+    } else {
+      attend_partition_as<Lanes, E, kWidth>(layout, kv, query, partition, keys, scratch, out, out_stride);
+    }
   });
 }
 
@@ -404,7 +330,11 @@ template <class V, class Narrow>
 void attend_tile(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch, float* out,
                  int64_t out_stride) {
   with_layout<V, Narrow>(layout, [&]<class Lanes, class E, int kWidth>() {
-    attend_tile_as<Lanes, E, kWidth>(layout, kv, query, scratch, out, out_stride);
+    if constexpr (E::kIntegers) {
+      int8_attend_tile<Lanes, kWidth>(layout, kv, query, scratch, out, out_stride);
+    } else {
+      attend_tile_as<Lanes, E, kWidth>(layout, kv, query, scratch, out, out_stride);
+    }
   });
 }
 

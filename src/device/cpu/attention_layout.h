@@ -58,13 +58,15 @@ struct KeyWalk {
 
 /// Working memory of a prefill tile of `rows` rows.
 struct TileScratch {
-  float* q;        ///< [rows][head_dim]
-  float* k_scale;  ///< [kPartition], of the scaled types
-  float* v_scale;  ///< [kPartition]
-  float* scores;   ///< [rows][kPartition]
-  std::byte* k;    ///< [k_dim][32]: narrow tiles of keys side by side
-  float* part;     ///< [rows][partial_floats]: this partition's results
-  float* running;  ///< [rows][partial_floats]: all partitions' so far
+  float* q;          ///< [rows][head_dim]
+  int16_t* q_words;  ///< [rows][k_dim], of int8, in place of q
+  float* q_scale;    ///< [rows]
+  float* k_scale;    ///< [kPartition], of the scaled types
+  float* v_scale;    ///< [kPartition]
+  float* scores;     ///< [rows][kPartition]
+  std::byte* k;      ///< [k_dim][32]: narrow tiles of keys side by side
+  float* part;       ///< [rows][partial_floats]: this partition's results
+  float* running;    ///< [rows][partial_floats]: all partitions' so far
 
   static TileScratch at(std::byte* scratch, const KvLayout& layout, int rows) {
     auto* const base = reinterpret_cast<float*>(scratch);
@@ -77,14 +79,16 @@ struct TileScratch {
     s.k = reinterpret_cast<std::byte*>(keys);
     s.part = keys + static_cast<size_t>(layout.k_dim) * 32;
     s.running = s.part + r * partial;
-    s.q = s.running + r * partial;
+    s.q_scale = s.running + r * partial;
+    s.q = s.q_scale + r;
+    s.q_words = reinterpret_cast<int16_t*>(s.q);
     return s;
   }
   static size_t bytes(const KvLayout& layout, int rows) {
     const size_t r = static_cast<size_t>(rows);
     return sizeof(float) *
-           (2 * kPartition + r * static_cast<size_t>(kPartition + 2 * partial_floats(layout) + layout.head_dim) +
-            static_cast<size_t>(layout.k_dim) * 32);
+           (2 * kPartition + r * static_cast<size_t>(kPartition + 2 * partial_floats(layout) + layout.head_dim + 1) +
+            static_cast<size_t>(layout.k_dim) * 32 + 16);
   }
 };
 

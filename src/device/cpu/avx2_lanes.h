@@ -2,7 +2,9 @@
 // Include inside a target region with avx2, fma and f16c.
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace gristmill::device::cpu {
 namespace {  // so that each file has kernels of its own, with its own instructions
@@ -61,9 +63,29 @@ struct Avx2Lanes {
   static Avx2Lanes f16(const uint16_t* p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
   }
-  static Avx2Lanes i8(const int8_t* p) {
-    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes))};
+  using Ints = __m256i;
+  static Ints no_ints() { return _mm256_setzero_si256(); }
+  static Ints byte_pairs(const std::byte* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Ints word_pair(const int16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return _mm256_set1_epi32(pair);
+  }
+  static Ints dot_pairs(Ints acc, Ints a, Ints b) {
+#if defined(GRISTMILL_AVXVNNI)
+    asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(acc) : "x"(a), "x"(b));  // not the intrinsic: avx512_lanes.h
+    return acc;
+#else
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+#endif
+  }
+  static Avx2Lanes from_ints(Ints a) { return {_mm256_cvtepi32_ps(a)}; }
+  static void words(int16_t* p, Avx2Lanes a) {
+    const __m256i ints = _mm256_cvtps_epi32(a.v);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(ints, ints), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
   static Avx2Lanes e4m3(const uint8_t* p) {
     // Sign extension puts the sign into the half's top two bits; the lower of them belongs to the exponent.

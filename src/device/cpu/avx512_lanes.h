@@ -1,8 +1,10 @@
 #pragma once
-// Include inside a target region with avx512f, avx512bw, avx512dq and avx512vl.
+// Include inside a target region with avx512f, avx512bw, avx512dq, avx512vl and avx512vnni.
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace gristmill::device::cpu {
 namespace {  // so that each file has kernels of its own, with its own instructions
@@ -56,8 +58,24 @@ struct Avx512Lanes {
   static Avx512Lanes f16(const uint16_t* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }
-  static Avx512Lanes i8(const int8_t* p) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  using Ints = __m512i;
+  static Ints no_ints() { return _mm512_setzero_si512(); }
+  static Ints byte_pairs(const std::byte* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Ints word_pair(const int16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32(pair);
+  }
+  static Ints dot_pairs(Ints acc, Ints a, Ints b) {
+    // g++ 12 copies the accumulator around the intrinsic, twice an instruction, and in large tiles to memory.
+    asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+  }
+  static Avx512Lanes from_ints(Ints a) { return {_mm512_cvtepi32_ps(a)}; }
+  static void words(int16_t* p, Avx512Lanes a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)));
   }
   static Avx512Lanes e4m3(const uint8_t* p) {
     const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

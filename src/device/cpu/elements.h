@@ -12,6 +12,7 @@ namespace gristmill::device::cpu {
 struct F32Elements {
   static constexpr int kBytes = 4;
   static constexpr int kRowsPerPair = 2;  ///< of the tile in memory, for two of k
+  static constexpr bool kIntegers = false;
   static constexpr bool kScaled = false;  ///< whether a token's values share a stored scale
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
@@ -25,6 +26,7 @@ struct F32Elements {
 struct F16Elements {
   static constexpr int kBytes = 2;
   static constexpr int kRowsPerPair = 2;
+  static constexpr bool kIntegers = false;
   static constexpr bool kScaled = false;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
@@ -35,23 +37,15 @@ struct F16Elements {
     return V::f16(reinterpret_cast<const uint16_t*>(row) + i * V::kLanes);
   }
 };
-/// Codes without their scales, which belong to a token and are applied to scores and weights.
+/// int8 codes are not read into float lanes: device/cpu/int8_attention.h.
 struct I8Elements {
-  static constexpr int kBytes = 1;
-  static constexpr int kRowsPerPair = 2;
-  static constexpr bool kScaled = true;
-  template <class V, int kParity>
-  static V k(const std::byte* tile, int width, int64_t pair, int lane) {
-    return V::i8(reinterpret_cast<const int8_t*>(tile) + (2 * pair + kParity) * width + lane);
-  }
-  template <class V>
-  static V v(const std::byte* row, int i) {
-    return V::i8(reinterpret_cast<const int8_t*>(row) + i * V::kLanes);
-  }
+  static constexpr bool kIntegers = true;
 };
+/// Codes without their scales, which belong to a token and are applied to scores and weights.
 struct E4m3Elements {
   static constexpr int kBytes = 1;
   static constexpr int kRowsPerPair = 2;
+  static constexpr bool kIntegers = false;
   static constexpr bool kScaled = true;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {
@@ -65,6 +59,7 @@ struct E4m3Elements {
 struct Bf16Elements {
   static constexpr int kBytes = 2;
   static constexpr int kRowsPerPair = 1;
+  static constexpr bool kIntegers = false;
   static constexpr bool kScaled = false;
   template <class V, int kParity>
   static V k(const std::byte* tile, int width, int64_t pair, int lane) {

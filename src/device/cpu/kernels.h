@@ -147,9 +147,9 @@ struct Kernels {
 
   /// One query against the keys [partition * 256, + keys) of its sequence: per head the maximum m of the scores, l =
   /// sum of exp2(score - m) and o = sum of exp2(score - m) * v, to out + h * out_stride as o[v_dim], m, l. A score is
-  /// the FMA over d ascending, times the key's scale where the cache type has one; such a V's scale multiplies
-  /// exp2(...) in o but not in l; l goes over 16 virtual lanes (lane key mod 16) and a tree of halves; o ascends over
-  /// the keys. `scratch` holds attention_scratch() bytes.
+  /// the FMA over d ascending; l goes over 16 virtual lanes (lane key mod 16) and a tree of halves; o ascends over the
+  /// keys. fp8_e4m3: the key's scale multiplies the finished score, its V's exp2(...) in o. int8: device/cpu/
+  /// int8_attention.h. `scratch` holds attention_scratch() bytes.
   void (*attend_partition)(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition,
                            int keys, std::byte* scratch, float* out, int64_t out_stride);
   /// Joins the results of `partitions` partitions in ascending order and divides: out[head_dim]. Overwrites the first.

@@ -67,14 +67,24 @@ void KvLayout::write_v(std::byte* block, int slot, const uint16_t* values) const
 
 void KvLayout::write_k(std::byte* block, int slot, const uint8_t* codes, float scale) const {
   std::byte* const to = block + slot / tile * k_tile_bytes;
-  for (int d = 0; d < head_dim; ++d) to[d * tile + slot % tile] = std::byte{codes[d]};
+  if (dtype == DType::i8) {
+    for (int d = 0; d < head_dim; ++d) to[(d / 2 * tile + slot % tile) * 2 + d % 2] = std::byte{codes[d]};
+  } else {
+    for (int d = 0; d < head_dim; ++d) to[d * tile + slot % tile] = std::byte{codes[d]};
+  }
   std::memcpy(to + k_dim * tile + slot % tile * sizeof scale, &scale, sizeof scale);
 }
 
 void KvLayout::write_v(std::byte* block, int slot, const uint8_t* codes, float scale) const {
   std::byte* const to = block + slot / tile * v_tile_bytes;
   for (int first = 0; first < head_dim; first += chunk) {
-    std::memcpy(to + first * tile + slot % tile * chunk, codes + first, std::min(chunk, head_dim - first));
+    const int count = std::min(chunk, head_dim - first);
+    if (dtype == DType::i8) {
+      std::byte* const pairs = to + first * tile + slot % tile / 2 * 2 * chunk + slot % 2;
+      for (int i = 0; i < count; ++i) pairs[2 * i] = std::byte{codes[first + i]};
+    } else {
+      std::memcpy(to + first * tile + slot % tile * chunk, codes + first, count);
+    }
   }
   std::memcpy(to + v_dim * tile + slot % tile * sizeof scale, &scale, sizeof scale);
 }

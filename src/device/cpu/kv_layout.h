@@ -16,8 +16,10 @@ namespace gristmill::device::cpu {
 /// into two float32 without a shuffle. V: [tile][chunk][tokens][dimensions of a chunk]; bf16 stores dimension i of
 /// every 32 at 2i and i + 16 at 2i + 1, for the same reason. Dimensions are padded (k_dim, v_dim) and padding is zero.
 ///
-/// int8 and fp8_e4m3: tiles as for f32, and behind the codes of a tile a float32 scale per token, one for K and one for
-/// V of each head. A token's scale depends on its own values only, so that stored values never depend on the schedule.
+/// int8 pairs what one instruction multiplies and adds: K is [tile][d / 2][tokens][2], V [tile][chunk][tokens / 2]
+/// [dimensions of a chunk][2]; fp8_e4m3 lies as f32 does. Behind the codes of a tile of either is a float32 scale per
+/// token, one for K and one for V of each head. A token's scale depends on its own values only, so that stored values
+/// never depend on the schedule.
 inline constexpr int kGroupShift = 10;
 inline constexpr int kGroupTokens = 1 << kGroupShift;
 

@@ -79,6 +79,9 @@ class Lowering {
       throw Error(cat("KV cache block size ", size, ": must be 8, 16, 32, 64, 128 or 256"));
     }
     for (const CacheDecl& decl : program_.caches()) {
+      if (cache_.dtype == DType::i8 && decl.head_dim > 512) {
+        throw Error(cat("KV cache type int8: heads of ", decl.head_dim, " dimensions; at most 512 are summed exactly"));
+      }
       result_.caches.push_back(
           {KvLayout(cache_.dtype, decl.kv_heads, decl.head_dim, size, kernels_.v_chunk), result_.bytes_per_block});
       result_.bytes_per_block += result_.caches.back().layout.block_bytes();

@@ -1,6 +1,7 @@
 #pragma once
 #include <arm_neon.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -83,9 +84,29 @@ struct NeonLanes {
     const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(p));
     return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_f32_f16(vget_high_f16(halves))};
   }
-  static NeonLanes i8(const int8_t* p) {
-    const int16x8_t codes = vmovl_s8(vld1_s8(p));
-    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(codes))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(codes)))};
+  struct Ints {
+    int32x4_t low, high;
+  };
+  static Ints no_ints() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
+  static Ints byte_pairs(const std::byte* p) {
+    const int8x16_t bytes = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+    return {vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(bytes))), vreinterpretq_s32_s16(vmovl_high_s8(bytes))};
+  }
+  static Ints word_pair(const int16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return {vdupq_n_s32(pair), vdupq_n_s32(pair)};
+  }
+  static Ints dot_pairs(Ints acc, Ints a, Ints b) {
+    const auto dot = [](int32x4_t sum, int32x4_t x, int32x4_t y) {
+      const int16x8_t u = vreinterpretq_s16_s32(x), v = vreinterpretq_s16_s32(y);
+      return vaddq_s32(sum, vpaddq_s32(vmull_s16(vget_low_s16(u), vget_low_s16(v)), vmull_high_s16(u, v)));
+    };
+    return {dot(acc.low, a.low, b.low), dot(acc.high, a.high, b.high)};
+  }
+  static NeonLanes from_ints(Ints a) { return {vcvtq_f32_s32(a.low), vcvtq_f32_s32(a.high)}; }
+  static void words(int16_t* p, NeonLanes a) {
+    vst1q_s16(p, vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a.low)), vqmovn_s32(vcvtnq_s32_f32(a.high))));
   }
   static NeonLanes e4m3(const uint8_t* p) {
     // Sign extension puts the sign into the half's top two bits; the lower of them belongs to the exponent.

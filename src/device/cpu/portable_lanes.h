@@ -1,6 +1,7 @@
 #pragma once
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -100,8 +101,39 @@ struct PortableLanes {
   static PortableLanes f16(const uint16_t* p) {
     return each([&](int i) { return f16_to_f32(p[i]); });
   }
-  static PortableLanes i8(const int8_t* p) {
-    return each([&](int i) { return static_cast<float>(p[i]); });
+  /// One 32-bit integer per lane.
+  struct Ints {
+    int32_t v[kLanes];
+  };
+  static Ints no_ints() { return {}; }
+  /// kLanes pairs of bytes, and one pair of words for all lanes.
+  static Ints byte_pairs(const std::byte* p) {
+    Ints out;
+    for (int i = 0; i < kLanes; ++i) {
+      out.v[i] = pair(static_cast<int8_t>(p[2 * i]), static_cast<int8_t>(p[2 * i + 1]));
+    }
+    return out;
+  }
+  static Ints word_pair(const int16_t* p) {
+    Ints out;
+    for (int32_t& lane : out.v) lane = pair(p[0], p[1]);
+    return out;
+  }
+  /// acc + the products of the lower and of the upper halves.
+  static Ints dot_pairs(Ints acc, Ints a, Ints b) {
+    for (int i = 0; i < kLanes; ++i) {
+      acc.v[i] += static_cast<int16_t>(a.v[i]) * static_cast<int16_t>(b.v[i]) + (a.v[i] >> 16) * (b.v[i] >> 16);
+    }
+    return acc;
+  }
+  static PortableLanes from_ints(Ints a) {
+    return each([&](int i) { return static_cast<float>(a.v[i]); });
+  }
+  /// Rounded to nearest even, |a| < 32768.
+  static void words(int16_t* p, PortableLanes a) {
+    for (int i = 0; i < kLanes; ++i) {
+      p[i] = static_cast<int16_t>(std::bit_cast<int32_t>(a.v[i] + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f));
+    }
   }
   /// 2^-8 times the E4M3 values: as halves they have the same mantissas, and exponents that count from 15 in place
   /// of 7.
@@ -135,6 +167,11 @@ struct PortableLanes {
       sum += code;
     }
     return sum;
+  }
+
+ private:
+  static int32_t pair(int16_t low, int16_t high) {
+    return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint16_t>(high)) << 16 | static_cast<uint16_t>(low));
   }
 };
 
