@@ -49,7 +49,7 @@ struct WeightSet {
   double ops = 0;  ///< for one row
   double bytes = 0;
 
-  WeightSet(ComputeClass cls, bool has_min, float zero, int panel, const std::vector<Shape>& shapes) {
+  WeightSet(ComputeClass cls, bool has_min, float zero, int panel, const std::vector<Shape>& shapes, int group = 0) {
     size_t total = 0;
     while (total < kSetBytes) {
       for (const Shape& shape : shapes) {
@@ -63,6 +63,12 @@ struct WeightSet {
           w.panel = panel;
           w.block_bytes = static_cast<size_t>(panel) * ((cls == ComputeClass::i4_group ? 16 : 32) + (has_min ? 4 : 2));
           w.panel_bytes = static_cast<size_t>(shape.inputs / kGroup) * w.block_bytes;
+        } else if (w.channel()) {
+          w.panel = panel;
+          w.group = group;
+          w.block_bytes = static_cast<size_t>(panel) * (cls == ComputeClass::i4_channel ? 16 : 32);
+          w.panel_bytes = static_cast<size_t>(w.blocks()) * w.block_bytes +
+                          static_cast<size_t>(w.scale_groups() + (group == 0 ? 1 : 0)) * panel * sizeof(float);
         } else {
           w.panel_bytes = static_cast<size_t>(shape.inputs) * 32 * (cls == ComputeClass::f32 ? 4 : 2);
         }
@@ -87,7 +93,14 @@ struct WeightSet {
     auto* const words = reinterpret_cast<uint32_t*>(data);
     for (size_t i = 0; i < w.bytes() / 4; ++i) {
       // Floats near 1, whatever their width; any byte is a code.
-      words[i] = w.coded() ? random() : (0x3f803f80u | (random() & 0x000f000fu));
+      words[i] = w.coded() || w.channel() ? random() : (0x3f803f80u | (random() & 0x000f000fu));
+    }
+    if (w.channel()) {
+      const size_t codes = static_cast<size_t>(w.blocks()) * w.block_bytes;
+      for (size_t panel = 0; panel < w.bytes(); panel += w.panel_bytes) {
+        auto* const table = reinterpret_cast<float*>(data + panel + codes);
+        std::fill_n(table, (w.panel_bytes - codes) / sizeof(float), 0.01f);
+      }
     }
     if (!w.coded()) return;
     const size_t codes = static_cast<size_t>(w.panel) * (w.cls == ComputeClass::i4_group ? 16 : 32);
@@ -127,6 +140,8 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
     for (int8_t& code : codes) code = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
     const std::vector<device::cpu::GroupScale> scales(static_cast<size_t>(rows * widest / kGroup),
                                                       {0.01f, 0.1f, -1280});
+    const std::vector<int32_t> sums(static_cast<size_t>(rows * widest / kGroup), 10);
+    const std::vector<device::cpu::TokenScale> token_scales(static_cast<size_t>(rows), {0.01f, 180});
     // Enough of the set to leave the cache, little enough to end soon.
     const size_t count =
         rows < 64 ? set.weights.size() : std::max<size_t>(1, set.weights.size() / static_cast<size_t>(rows / 16));
@@ -148,6 +163,11 @@ void bench_linears(const Kernels& kernels, const char* name, const WeightSet& se
                   w, first, panels,
                   {codes.data() + first_row * w.inputs, scales.data() + first_row * w.inputs / kGroup, block}, y.data(),
                   kChunk);
+            } else if (w.channel()) {
+              kernels.channel_linear(w, first, panels,
+                                     {codes.data() + first_row * w.inputs, sums.data() + first_row * w.inputs / kGroup,
+                                      token_scales.data() + first_row, block},
+                                     y.data(), kChunk);
             } else {
               kernels.float_linear(w, first, panels, x.data() + first_row * w.inputs, w.inputs, block, y.data(),
                                    kChunk);
@@ -278,6 +298,8 @@ void bench_rows(const Kernels& kernels) {
   for (float& value : x) value = static_cast<float>(random() % 1000) * 0.002f - 1.0f;
   std::vector<int8_t> codes(kInner);
   std::vector<device::cpu::GroupScale> scales(kInner / kGroup);
+  std::vector<int32_t> sums(kInner / kGroup);
+  device::cpu::TokenScale token;
   const auto show = [&](const char* name, const std::function<void()>& work) {
     const Times t = time_of(
         [&] {
@@ -289,6 +311,8 @@ void bench_rows(const Kernels& kernels) {
   show("rms_norm 576", [&] { kernels.rms_norm(x.data(), w.data(), 1e-5f, kWidth, y.data()); });
   show("add 576", [&] { kernels.add(x.data(), w.data(), kWidth, y.data()); });
   show("quantize 576", [&] { kernels.quantize(x.data(), kWidth / kGroup, codes.data(), kGroup, scales.data(), 1); });
+  show("quantize_token 576",
+       [&] { kernels.quantize_token(x.data(), kWidth, nullptr, codes.data(), kGroup, sums.data(), 1, &token); });
   show("silu_mul 1536", [&] { kernels.silu_mul(x.data(), x.data() + kInner, kInner, y.data()); });
   show("rotate 64", [&] { kernels.rotate(x.data(), cosines.data(), cosines.data(), 32, 64, 1.0f, y.data()); });
   show("encode int8 64",
@@ -323,14 +347,17 @@ int run(int argc, char** argv) {
     if (wanted("rows")) bench_rows(*kernels);
     if (wanted("delta-net")) bench_delta_net(*kernels, peak->fma.rate);
     const auto linears = [&](const char* name, ComputeClass cls, bool has_min, float zero, double rate,
-                             const std::vector<Shape>& shapes, bool large) {
+                             const std::vector<Shape>& shapes, bool large, int group = 0) {
       if (wanted(name))
-        bench_linears(*kernels, name, WeightSet(cls, has_min, zero, kernels->coded_panel, shapes), rate, large);
+        bench_linears(*kernels, name, WeightSet(cls, has_min, zero, kernels->coded_panel, shapes, group), rate, large);
     };
     linears("q4_1", ComputeClass::i4_group, true, 0, peak->nibbles.rate, layer, true);
     linears("q4_0", ComputeClass::i4_group, false, 8, peak->nibbles.rate, layer, true);
     linears("q8_0", ComputeClass::i8_group, false, 0, peak->bytes.rate, layer, true);
     linears("q8_0-head", ComputeClass::i8_group, false, 0, peak->bytes.rate, {{49152, 576}}, false);
+    linears("w8a8", ComputeClass::i8_channel, false, 0, peak->bytes.rate, layer, true);
+    linears("w4a8", ComputeClass::i4_channel, false, 0, peak->nibbles.rate, layer, true);
+    linears("w4a8-group64", ComputeClass::i4_channel, false, 0, peak->nibbles.rate, layer, true, 64);
     linears("bf16", ComputeClass::bf16, false, 0, peak->fma.rate, layer, true);
     linears("f32", ComputeClass::f32, false, 0, peak->fma.rate, layer, true);
     for (DType dtype : {DType::bf16, DType::f16, DType::f32, DType::i8, DType::fp8_e4m3}) {

@@ -35,6 +35,18 @@ int64_t rows_of(const std::vector<int64_t>& shape) {
   return rows;
 }
 
+/// Formats that are not read, by the tensors that only they have.
+const char* foreign_format(const std::string& tensor) {
+  for (const char* const ending : {".qweight", ".qzeros", ".g_idx"})
+    if (tensor.ends_with(ending)) return "GPTQ or AWQ";
+  if (tensor.ends_with(".weight_packed")) return "packed int4, MXFP4 or NVFP4";
+  for (const char* const ending : {"_blocks", ".weight_global_scale", ".weight_scale_2"})
+    if (tensor.ends_with(ending)) return "MXFP4 or NVFP4";
+  for (const char* const ending : {".heads_rotation", ".kronecker_rotation_m", ".left_trans", ".mul_scale"})
+    if (tensor.ends_with(ending)) return "a transform applied while the model runs";
+  return nullptr;
+}
+
 /// In the place of a missing tensor until check_complete() refuses the model.
 class MissingTensor final : public device::WeightSource {
  public:
@@ -102,6 +114,7 @@ std::shared_ptr<const device::WeightSource> TensorBinder::read(const std::string
   const weights::ReadAs read_as = exact_ ? weights::ReadAs::exact : weights::ReadAs::compact;
   const TensorView tensor = checkpoint_->tensor(name);
   const std::string scale = name + "_scale", block_scale = name + "_scale_inv";
+  const std::string module = name.substr(0, name.rfind('.'));
   std::shared_ptr<const device::WeightSource> source;
   if (checkpoint_->contains(block_scale)) {
     if (quantization_.kind == HfQuantization::Kind::fp8_rows)
@@ -117,7 +130,8 @@ std::shared_ptr<const device::WeightSource> TensorBinder::read(const std::string
     const int64_t rows = scales.rows() * scales.columns() == 1 ? tensor.rows() : 1;
     source = weights::make_block_fp8_source(checkpoint_, name, scale, rows, tensor.columns(), read_as);
     used_.insert(scale);
-    used_.insert(name.substr(0, name.rfind('.')) + ".input_scale");  // activations stay float
+    // Activations stay float, and the cache has scales of its own.
+    for (const char* const part : {".input_scale", ".k_scale", ".v_scale"}) used_.insert(module + part);
   } else if (quantization_.kind == HfQuantization::Kind::int8_dynamic && tensor.type == StorageType::i8) {
     check_shape(name, shape);
     source = read_int8_rows(name);
@@ -221,6 +235,12 @@ void TensorBinder::check_complete() const {
       throw Error(cat(checkpoint_->path(), ": none of its linears is a float that could be quantized at load"));
     return;
   }
+  for (const std::string& name : surplus)
+    if (const char* const format = foreign_format(name))
+      throw Error(
+          cat(checkpoint_->path(), ": tensor ", weights::quoted(name), ": ", format,
+              " is not supported (supported: float, FP8 in blocks, per tensor or per channel, compressed-tensors "
+              "int8, ascend W8A8, W8A8_DYNAMIC, W8A8_MIX, W4A8_DYNAMIC, W8A16)"));
   std::string what;
   if (!missing_.empty()) what += cat(missing_.size() > 1 ? "tensors " : "tensor ", listed(missing_), ": missing");
   if (!surplus.empty())

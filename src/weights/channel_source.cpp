@@ -46,20 +46,31 @@ class ChannelSource final : public device::WeightSource {
   }
   void read_16(int64_t, int64_t, uint16_t*) const override {}
   void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
-    for (int64_t i = 0; i < count; ++i)
-      for (int64_t k = 0; k < columns(); ++k) out.codes[i * columns() + k] = static_cast<uint8_t>(code(first + i, k));
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t* const from = bytes_of(first + i);
+      uint8_t* const to = out.codes + i * columns();
+      if (codes_.storage == CodeStorage::int8) {
+        std::copy_n(from, columns(), to);
+        continue;
+      }
+      const int shift = shift_of(first + i);
+      for (int64_t k = 0; k < columns(); ++k) to[k] = static_cast<uint8_t>(sign_extended(from[k] >> shift & 0x0fu));
+    }
     std::copy_n(codes_.scales.data() + first * scales_per_row_, count * scales_per_row_, out.channel_scales);
     if (out.addends != nullptr) std::copy_n(codes_.addends.data() + first, count, out.addends);
   }
   void release() const override { checkpoint_->drop_pages(codes_.tensor.bytes); }
 
  private:
+  const uint8_t* bytes_of(int64_t row) const {
+    const int64_t stored = codes_.storage == CodeStorage::int4_row_pairs ? row / 2 : row;
+    return reinterpret_cast<const uint8_t*>(codes_.tensor.bytes.data()) + stored * columns();
+  }
+  int shift_of(int64_t row) const { return codes_.storage == CodeStorage::int4_row_pairs && row % 2 != 0 ? 4 : 0; }
   int code(int64_t row, int64_t k) const {
-    const bool paired = codes_.storage == CodeStorage::int4_row_pairs;
-    const auto byte =
-        static_cast<uint8_t>(codes_.tensor.bytes[static_cast<size_t>((paired ? row / 2 : row) * columns() + k)]);
+    const uint8_t byte = bytes_of(row)[k];
     if (codes_.storage == CodeStorage::int8) return static_cast<int8_t>(byte);
-    return sign_extended(paired && row % 2 != 0 ? byte >> 4 : byte & 0x0fu);
+    return sign_extended(byte >> shift_of(row) & 0x0fu);
   }
   std::shared_ptr<const Checkpoint> checkpoint_;
   ChannelCodes codes_;

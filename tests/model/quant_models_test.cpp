@@ -390,6 +390,18 @@ TEST(CompressedTensors, OtherFormatsAreRefused) {
   EXPECT_EQ(error("\"channel\"", "\"channel\""), "");
 }
 
+TEST(ForeignFormats, AreRefusedByTensorWithWhatIsSupported) {
+  for (const auto& [tensor, format] :
+       std::vector<std::pair<const char*, const char*>>{{".qweight", "GPTQ"},
+                                                        {".weight_packed", "packed int4"},
+                                                        {".weight_scale_2", "NVFP4"},
+                                                        {".heads_rotation", "while the model runs"}}) {
+    Changed folder("ascend_llama");
+    folder.tensors[kV + tensor] = {"I32", {1}, std::string(4, '\0')};
+    EXPECT_THAT(folder.error(), AllOf(HasSubstr(kV + tensor), HasSubstr(format), HasSubstr("supported: float")));
+  }
+}
+
 TEST(CompressedTensors, MissingScalesAreNamed) {
   Changed folder("int8_llama");
   folder.tensors.erase(kQ + ".weight_scale");

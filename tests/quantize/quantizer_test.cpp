@@ -188,6 +188,10 @@ struct Case {
   const char* recipe = "";
 };
 
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
 class Quantizer : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Quantizer, WritesWhatTheLoadingRulesAskForAndLosesLittle) {

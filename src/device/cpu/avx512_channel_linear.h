@@ -156,7 +156,7 @@ void avx512_channel_linear(const PackedWeight& w, int64_t first, int64_t panels,
     return channel_panels_512<false, false, 8>(w, first, panels, x, y, y_stride);
   }
   if (w.cls == ComputeClass::i4_channel && w.group % kGroup == 0)
-    return channel_panels_512<true, true, 6>(w, first, panels, x, y, y_stride);
+    return channel_panels_512<true, true, 4>(w, first, panels, x, y, y_stride);
   portable_channel_linear(w, first, panels, x, y, y_stride);
 }
 
