@@ -323,6 +323,7 @@ class ProcessClient final : public EngineClient {
     now.preemptions += base.preemptions;
     now.prefix_queries += base.prefix_queries;
     now.prefix_hits += base.prefix_hits;
+    now.prefix_block_hits += base.prefix_block_hits;
     now.steps += base.steps;
     now.step_tokens += base.step_tokens;
     for (size_t i = 0; i < now.steps_by_tokens.size(); ++i) now.steps_by_tokens[i] += base.steps_by_tokens[i];

@@ -107,6 +107,11 @@ class WeightSource {
   virtual void read_codes(int64_t first, int64_t count, const CodeRows& out) const = 0;
   /// Says that the rows will not be read again, so that file pages may be dropped.
   virtual void release() const {}
+  /// The same of rows [first, first + count) alone; a weight whose rows do not lie together waits for release().
+  virtual void release_rows(int64_t first, int64_t count) const {
+    static_cast<void>(first);
+    static_cast<void>(count);
+  }
 
  private:
   std::string name_;

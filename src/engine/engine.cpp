@@ -170,6 +170,7 @@ EngineStats Engine::stats() const {
   stats.preemptions = scheduler_->preemptions();
   stats.prefix_queries = cache_->queries();
   stats.prefix_hits = stats.cached_prompt_tokens = cache_->hits();
+  stats.prefix_block_hits = cache_->block_hits();
   stats.state_snapshots = cache_->snapshots();
   return stats;
 }
@@ -362,6 +363,9 @@ void Engine::commit_prompt_logprobs(const PlanEntry& entry, int32_t rows, const 
                                     size_t row) {
   Sequence& s = *entry.sequence;
   const size_t vocabulary = static_cast<size_t>(s.request->known_tokens);
+  // No row predicts the only token of a prompt; it is reported all the same, as the first of any prompt.
+  if (s.prompt_size() == 1 && s.reports_prompt() && s.prompt_logprobs.empty())
+    s.prompt_logprobs.emplace_back().token = s.tokens[0];
   for (int32_t at = entry.first; at < entry.first + rows; ++at, ++row) {
     // A preemption in the middle of the prompt: these rows are kept already.
     if (static_cast<size_t>(at) + 1 < s.prompt_logprobs.size()) continue;

@@ -86,6 +86,7 @@ int32_t KvCacheManager::take_prefix(Sequence& sequence) {
     pool_.share(*block);
     sequence.blocks.push_back(*block);
   }
+  sequence.found_tokens = static_cast<int32_t>(found) * block_size_;
   if (states_) {
     found = restorable(sequence, found);
     for (; sequence.blocks.size() > found; sequence.blocks.pop_back()) pool_.release(sequence.blocks.back());
@@ -99,6 +100,7 @@ void KvCacheManager::count_lookup(const Sequence& sequence) {
   if (!prefix_caching_ || sequence.request->sampling.prompt_logprobs >= 0) return;
   queries_ += static_cast<uint64_t>(sequence.prompt_size());
   hits_ += static_cast<uint64_t>(sequence.cached_tokens);
+  block_hits_ += static_cast<uint64_t>(sequence.found_tokens);
 }
 
 bool KvCacheManager::reserve(Sequence& sequence, int32_t tokens) {

@@ -44,6 +44,8 @@ class KvCacheManager {
   int32_t block_size() const { return block_size_; }
   uint64_t queries() const { return queries_; }  ///< prompt tokens of admitted sequences
   uint64_t hits() const { return hits_; }        ///< of those, tokens found
+  /// Of queries(), tokens whose blocks are cached. hits() are fewer where a recurrent model has no state to go on from.
+  uint64_t block_hits() const { return block_hits_; }
 
  private:
   const BlockHash& hash_of(Sequence& sequence, size_t block) const;
@@ -57,6 +59,7 @@ class KvCacheManager {
   HashAlgorithm algorithm_;
   uint64_t queries_ = 0;
   uint64_t hits_ = 0;
+  uint64_t block_hits_ = 0;
 };
 
 }  // namespace gristmill::engine

@@ -68,6 +68,8 @@ struct EngineStats {
   uint64_t preemptions = 0;
   uint64_t prefix_queries = 0;  ///< tokens looked up
   uint64_t prefix_hits = 0;     ///< tokens found
+  uint64_t prefix_block_hits =
+      0;                        ///< tokens found in cache blocks; of recurrent models more than a state allows to use
   int32_t state_snapshots = 0;  ///< kept now, of recurrent models
   uint64_t steps = 0;
   uint64_t step_tokens = 0;                                              ///< of all steps

@@ -35,9 +35,10 @@ struct Sequence {
   int32_t branch_point = 0;           ///< where its prompt leaves a prefix whose blocks are cached without a snapshot
   std::vector<int32_t> message_ends;  ///< the last positions of the prompt where a message ended
   int32_t cached_tokens = -1;         ///< prompt tokens found in the prefix cache at first admission
-  int32_t prompt_counted = 0;         ///< prompt tokens that statistics have counted as computed or cached
-  double queued = 0;                  ///< seconds on CLOCK_MONOTONIC
-  double scheduled = 0;               ///< the same, of its first step
+  int32_t found_tokens = 0;    ///< tokens whose blocks the last lookup found, with or without a state behind them
+  int32_t prompt_counted = 0;  ///< prompt tokens that statistics have counted as computed or cached
+  double queued = 0;           ///< seconds on CLOCK_MONOTONIC
+  double scheduled = 0;        ///< the same, of its first step
   bool abort_wanted = false;
   int32_t planned = 0;  ///< plans, running or waiting to run, that hold this sequence
   std::vector<OutputToken> prompt_logprobs;

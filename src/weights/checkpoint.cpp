@@ -38,6 +38,10 @@ class TensorSource final : public WeightSource {
                        out.mins == nullptr ? nullptr : out.mins + i * groups);
   }
   void release() const override { checkpoint_->drop_pages(tensor_.bytes); }
+  void release_rows(int64_t first, int64_t count) const override {
+    checkpoint_->drop_pages(
+        tensor_.bytes.subspan(static_cast<size_t>(first) * row_bytes_, static_cast<size_t>(count) * row_bytes_));
+  }
 
  private:
   const std::byte* row(int64_t index) const { return tensor_.bytes.data() + static_cast<size_t>(index) * row_bytes_; }

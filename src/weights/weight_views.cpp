@@ -68,6 +68,10 @@ class ConcatenatedRows final : public WeightSource {
   void release() const override {
     for (const auto& part : parts_) part->release();
   }
+  void release_rows(int64_t first, int64_t count) const override {
+    over_parts(first, count,
+               [](const WeightSource& part, int64_t from, int64_t rows, int64_t) { part.release_rows(from, rows); });
+  }
 
  private:
   template <class Read>
@@ -133,6 +137,10 @@ class BlockFp8Source final : public ComputedSource {
       for (int64_t k = 0; k < columns(); ++k) *out++ = f32_to_bf16(value(first + i, k));
   }
   void release() const override { checkpoint_->drop_pages(tensor_.bytes); }
+  void release_rows(int64_t first, int64_t count) const override {
+    checkpoint_->drop_pages(
+        tensor_.bytes.subspan(static_cast<size_t>(first * columns()), static_cast<size_t>(count * columns())));
+  }
 
  private:
   float value(int64_t row, int64_t column) const {

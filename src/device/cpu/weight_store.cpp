@@ -11,6 +11,9 @@ namespace {
 
 // Bytes of packed weights that one item of packing makes: a few megabytes of float32 in between at most.
 constexpr size_t kItemBytes = 256 << 10;
+// Bytes of packed weights after which the file's pages that they came from are given back: what loading takes beside
+// the packed weights does not grow with the largest matrix.
+constexpr size_t kWindowBytes = 64 << 20;
 
 }  // namespace
 
@@ -59,18 +62,20 @@ void WeightStore::pack(const Entry& entry, ComputeTeam& team, Progress& progress
     std::byte* data;
     Progress& progress;
     int64_t panels_per_item;
+    int64_t first_panel, end_panel;  // of the window
     std::atomic<bool> failed{false};
     std::exception_ptr failure;
   };
   const PackedWeight& form = entry.packed;
   Job job{entry,    region_.data() + entry.offset,
           progress, std::max<int64_t>(1, static_cast<int64_t>(kItemBytes / std::max<size_t>(1, form.panel_bytes))),
+          0,        0,
           {},       {}};
   const auto run = [](void* context, uint32_t item, uint32_t) {
     Job& self = *static_cast<Job*>(context);
     const PackedWeight& packed = self.entry.packed;
-    const int64_t first = item * self.panels_per_item;
-    const int64_t count = std::min(self.panels_per_item, packed.panels() - first);
+    const int64_t first = self.first_panel + item * self.panels_per_item;
+    const int64_t count = std::min(self.panels_per_item, self.end_panel - first);
     try {
       pack_panels(*self.entry.source, packed, first, count, self.data);
     } catch (...) {
@@ -80,9 +85,16 @@ void WeightStore::pack(const Entry& entry, ComputeTeam& team, Progress& progress
     self.progress.advance(bytes * static_cast<uint64_t>(first + count) / total -
                           bytes * static_cast<uint64_t>(first) / total);
   };
-  const Phase phase{run, &job, static_cast<uint32_t>((form.panels() + job.panels_per_item - 1) / job.panels_per_item)};
-  team.run({&phase, 1});
-  if (job.failed) std::rethrow_exception(job.failure);
+  const int64_t window = job.panels_per_item * static_cast<int64_t>(kWindowBytes / kItemBytes);
+  for (; job.first_panel < form.panels(); job.first_panel = job.end_panel) {
+    job.end_panel = std::min(job.first_panel + window, form.panels());
+    const int64_t panels = job.end_panel - job.first_panel;
+    const Phase phase{run, &job, static_cast<uint32_t>((panels + job.panels_per_item - 1) / job.panels_per_item)};
+    team.run({&phase, 1});
+    if (job.failed) std::rethrow_exception(job.failure);
+    const int64_t first_row = job.first_panel * form.panel;
+    entry.source->release_rows(first_row, std::min(panels * form.panel, form.outputs - first_row));
+  }
 }
 
 void WeightStore::load(ComputeTeam& team, Progress& progress) {
@@ -106,9 +118,9 @@ void WeightStore::load(ComputeTeam& team, Progress& progress) {
       entry->floats = to;
       progress.advance(entry->source->file_bytes());
     }
+    // A source that serves as a matrix and as a vector has its pages back from the file when it is read again.
+    entry->source->release();
   }
-  // Only now: one source may serve as a matrix and as a vector.
-  for (Entry* entry : order) entry->source->release();
   progress.end();
 }
 

@@ -44,6 +44,11 @@ ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name
   cache_usage_ = &registry.gauge("vllm:kv_cache_usage_perc", "KV-cache usage; 1 means full.", labels);
   prefix_queries_.counter = &registry.counter("vllm:prefix_cache_queries", "Prefix cache lookups, in tokens.", labels);
   prefix_hits_.counter = &registry.counter("vllm:prefix_cache_hits", "Prefix cache hits, in tokens.", labels);
+  prefix_block_hits_.counter = &registry.counter(
+      "gristmill:prefix_cache_block_hits",
+      "Tokens found in cache blocks; of recurrent models, hits are those with a state behind them.", labels);
+  state_snapshots_ =
+      &registry.gauge("gristmill:state_snapshots", "Snapshots of recurrent state that are kept.", labels);
   registry.counter("vllm:external_prefix_cache_queries", "External prefix cache lookups, in tokens.", labels);
   registry.counter("vllm:external_prefix_cache_hits", "External prefix cache hits, in tokens.", labels);
   registry.counter("vllm:mm_cache_queries", "Multi-modal cache lookups, in items.", labels);
@@ -152,6 +157,8 @@ void ServingMetrics::take(const engine::EngineStats& stats) {
   preemptions_.take(static_cast<double>(stats.preemptions));
   prefix_queries_.take(static_cast<double>(stats.prefix_queries));
   prefix_hits_.take(static_cast<double>(stats.prefix_hits));
+  prefix_block_hits_.take(static_cast<double>(stats.prefix_block_hits));
+  state_snapshots_->set(stats.state_snapshots);
   const double computed = computed_tokens_.take(static_cast<double>(stats.prompt_tokens));
   const double cached = cached_tokens_.take(static_cast<double>(stats.cached_prompt_tokens));
   prompt_tokens_->add(computed + cached);

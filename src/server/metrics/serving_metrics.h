@@ -57,10 +57,11 @@ class ServingMetrics {
     double take(double total);
   };
 
-  Gauge *running_, *waiting_, *cache_usage_;
+  Gauge *running_, *waiting_, *cache_usage_, *state_snapshots_;
   Counter *prompt_tokens_, *prompt_tokens_cached_, *generation_tokens_;
   Counter *computed_source_, *cached_source_;
-  Carried preemptions_, prefix_queries_, prefix_hits_, computed_tokens_, cached_tokens_, step_tokens_;
+  Carried preemptions_, prefix_queries_, prefix_hits_, prefix_block_hits_, computed_tokens_, cached_tokens_,
+      step_tokens_;
   Carried step_seconds_, forward_seconds_;
   std::vector<Carried> steps_by_tokens_;
   std::map<std::string, Counter*> success_;
