@@ -1,7 +1,6 @@
 #include "text/bpe_tokenizer.h"
 
 #include "text/byte_level.h"
-#include "text/space_words.h"
 #include "text/utf8.h"
 #include "text/word_cache.h"
 
@@ -36,11 +35,10 @@ BpeTokenizer::BpeTokenizer(BpeParts parts)
       if (token < 0) token = id;
     }
     if (keep_index) index_.add(id);
-    splits_at_spaces_ = splits_at_spaces_ && !has_inner_space(text);
+    space_words_.add_token(text);
   }
   // An unknown space could join an unknown token before it; a whole word that is a token must stay whole.
-  splits_at_spaces_ = splits_at_spaces_ && spelling_ == Spelling::sentencepiece && !ignore_merges_ &&
-                      index_.find(sentencepiece_space) >= 0;
+  splits_at_spaces_ = spelling_ == Spelling::sentencepiece && !ignore_merges_ && index_.find(sentencepiece_space) >= 0;
 }
 
 void BpeTokenizer::start_from_bytes(std::string_view word, std::vector<int32_t>& symbols) const {
@@ -108,7 +106,7 @@ void BpeTokenizer::encode_segment(std::string_view text, bool, bool, std::vector
   const auto words = [&](auto word) {
     pretokenizer_.split(text, [&](std::string_view piece) {
       if (splits_at_spaces_) {
-        split_at_spaces(piece, word);
+        space_words_.split(piece, word);
       } else {
         word(piece);
       }

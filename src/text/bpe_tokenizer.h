@@ -6,6 +6,7 @@
 #include "text/merge_table.h"
 #include "text/pretokenizer.h"
 #include "text/segment_tokenizer.h"
+#include "text/space_words.h"
 #include "text/token_index.h"
 
 namespace gristmill::text {
@@ -44,7 +45,8 @@ class BpeTokenizer final : public SegmentTokenizer {
   Spelling spelling_;
   bool ignore_merges_, add_prefix_space_, byte_fallback_, fuse_unknown_;
   int32_t unknown_;
-  bool splits_at_spaces_ = true;            // no merge crosses the beginning of a run of spaces
+  bool splits_at_spaces_ = false;
+  SpaceWords space_words_;                  // where no merge crosses a space
   TokenIndex index_;                        // by text; only where words or characters are looked up
   std::array<int32_t, 256> byte_tokens_{};  // the token of each byte, or -1
 };

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "text/merge_list.h"
-#include "text/space_words.h"
 #include "text/utf8.h"
 #include "text/word_cache.h"
 
@@ -40,7 +39,7 @@ SentencepieceTokenizer::SentencepieceTokenizer(TokenizerParts common, std::vecto
         byte_tokens_[static_cast<size_t>(byte)] = id;
     } else if (kind == TokenKind::normal || kind == TokenKind::user_defined) {
       index_.add(id);
-      splits_at_spaces_ = splits_at_spaces_ && !has_inner_space(vocabulary.text(id));
+      space_words_.add_token(vocabulary.text(id));
       longest_text_ = std::max(longest_text_, vocabulary.text(id).size());
     }
   }
@@ -64,15 +63,14 @@ void SentencepieceTokenizer::encode_segment(std::string_view text, bool first, b
     }
   }
   Work work;
-  if (!splits_at_spaces_) return encode_word(spelled, work, ids);
   if (spelled.size() < WordCache::shortest_text) {
-    split_at_spaces(spelled, [&](std::string_view word) { encode_word(word, work, ids); });
+    space_words_.split(spelled, [&](std::string_view word) { encode_word(word, work, ids); });
     return;
   }
   WordCache cache(spelled.size());
   ids.reserve(ids.size() + spelled.size() / 3);
-  split_at_spaces(spelled,
-                  [&](std::string_view word) { cache.append(word, ids, [&] { encode_word(word, work, ids); }); });
+  space_words_.split(spelled,
+                     [&](std::string_view word) { cache.append(word, ids, [&] { encode_word(word, work, ids); }); });
 }
 
 void SentencepieceTokenizer::encode_word(std::string_view word, Work& work, std::vector<int32_t>& ids) const {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "text/segment_tokenizer.h"
+#include "text/space_words.h"
 #include "text/token_index.h"
 
 namespace gristmill::text {
@@ -28,7 +29,7 @@ class SentencepieceTokenizer final : public SegmentTokenizer {
   bool add_space_prefix_;
   int32_t unknown_;
   size_t longest_text_ = 0;
-  bool splits_at_spaces_ = true;
+  SpaceWords space_words_;
   TokenIndex index_;
   std::array<int32_t, 256> byte_tokens_{};
 };

@@ -85,7 +85,8 @@ void WeightStore::pack(const Entry& entry, ComputeTeam& team, Progress& progress
     self.progress.advance(bytes * static_cast<uint64_t>(first + count) / total -
                           bytes * static_cast<uint64_t>(first) / total);
   };
-  const int64_t window = job.panels_per_item * static_cast<int64_t>(kWindowBytes / kItemBytes);
+  const int64_t window =
+      std::max(job.panels_per_item, static_cast<int64_t>(kWindowBytes / std::max<size_t>(1, form.panel_bytes)));
   for (; job.first_panel < form.panels(); job.first_panel = job.end_panel) {
     job.end_panel = std::min(job.first_panel + window, form.panels());
     const int64_t panels = job.end_panel - job.first_panel;
