@@ -78,6 +78,14 @@ std::string folder_template(const fs::path& folder, const json::object& tokenize
   return default_chat_template;
 }
 
+/// Every token needs a row of the embedding; rows without a token are padding.
+void check_vocabulary(const Tokenizer& tokenizer, int64_t rows, const std::string& tokens_of,
+                      const std::string& rows_of) {
+  if (tokenizer.vocabulary() <= rows) return;
+  throw Error(cat(tokens_of, ": the vocabulary has ", tokenizer.vocabulary(), " tokens, more than the ", rows,
+                  " rows of the embedding (", rows_of, "); tokenizer and weights do not belong together"));
+}
+
 void finish(TextModel& model) {
   const auto text_of = [&](int32_t id) {
     return id >= 0 ? std::string(model.tokenizer->token_text(id)) : std::string();
@@ -90,6 +98,11 @@ TextModel from_gguf(const std::string& path) {
   const auto file = weights::GgufFile::open(path);
   TextModel model;
   model.tokenizer = make_gguf_tokenizer(file);
+  constexpr const char* kTable = "token_embd.weight";
+  if (file->contains(kTable)) {
+    check_vocabulary(*model.tokenizer, file->tensor(kTable).rows(), cat(path, ": key \"tokenizer.ggml.tokens\""),
+                     cat("tensor \"", kTable, "\""));
+  }
   model.chat_template = file->string("tokenizer.chat_template", default_chat_template);
   model.end_ids = model.tokenizer->end_ids();
   finish(model);
@@ -115,8 +128,14 @@ TextModel from_folder(const fs::path& folder) {
   add_end_ids(parse_object(folder / "generation_config.json", model.generation_config), model.end_ids);
   const json::object config = parse_object(folder / "config.json", read_if_there(folder / "config.json"));
   add_end_ids(config, model.end_ids);
+  const json::value* rows = config.if_contains("vocab_size");
   if (const json::value* inner = config.if_contains("text_config"); inner != nullptr && inner->is_object()) {
     add_end_ids(inner->get_object(), model.end_ids);
+    if (const json::value* own = inner->get_object().if_contains("vocab_size")) rows = own;
+  }
+  if (rows != nullptr && rows->is_int64()) {
+    check_vocabulary(*model.tokenizer, rows->get_int64(), (folder / "tokenizer.json").string(),
+                     cat("key \"vocab_size\" of ", (folder / "config.json").string()));
   }
   finish(model);
   return model;
