@@ -45,9 +45,11 @@ class TrainedModelTest : public ::testing::TestWithParam<std::string> {
     if (exact) made.cache_dtype = DType::f32;
     return made;
   }
-  Perplexity perplexity(const char* what, bool exact, ScoredText* scored = nullptr) const {
+  Perplexity perplexity(const char* what, bool exact, ScoredText* scored = nullptr,
+                        const std::string& quantization = "") const {
     PerplexityOptions options;
     options.engine = config(exact);
+    options.engine.quantization = quantization;
     options.file = kFolder + std::string(reference_.at(what).at("file").as_string());
     const ScoredText text = read_scored_text(options, model_);
     if (scored != nullptr) *scored = text;
@@ -72,6 +74,12 @@ TEST_P(TrainedModelTest, HeldOutPerplexityIsTheReferences) {
     EXPECT_NEAR(exact.value() / perplexity_wanted, 1, 0.005);
     EXPECT_NEAR(perplexity(what, false).value() / perplexity_wanted, 1, 0.005);  // as `gristmill serve` loads it
   }
+}
+
+TEST_P(TrainedModelTest, QuantizingKeepsThePerplexity) {
+  const double plain = perplexity("heldout_text", false).value();
+  EXPECT_NEAR(perplexity("heldout_text", false, nullptr, "w8a8").value() / plain, 1, 0.01);
+  EXPECT_NEAR(perplexity("heldout_text", false, nullptr, "w4a8").value() / plain, 1, 0.05);
 }
 
 TEST_P(TrainedModelTest, GreedyAnswersAreTheReferences) {

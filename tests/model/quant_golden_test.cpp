@@ -155,6 +155,48 @@ TEST_P(QuantLayers, EveryLayerStaysWithinItsTolerance) {
   }
 }
 
+/// Kullback-Leibler divergence of softmax(q) from softmax(p), in nats.
+double divergence(const float* p, const float* q, size_t count) {
+  const auto log_sum = [count](const float* x) {
+    const double highest = static_cast<double>(*std::max_element(x, x + count));
+    double sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += std::exp(static_cast<double>(x[i]) - highest);
+    return highest + std::log(sum);
+  };
+  const double log_p = log_sum(p), log_q = log_sum(q);
+  double total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const double lp = static_cast<double>(p[i]) - log_p;
+    total += std::exp(lp) * (lp - (static_cast<double>(q[i]) - log_q));
+  }
+  return total;
+}
+
+TEST_P(QuantLayers, TheWholeModelKeepsTheDistribution) {
+  const Quantized quantized(GetParam());
+  if (!std::filesystem::exists(quantized.golden)) GTEST_SKIP() << quantized.golden << " is absent";
+  const auto golden = weights::SafetensorsFile::open(quantized.golden);
+  const Json report = parse_json("report", golden->metadata().at("report"));
+  const Model model = load_model(quantized.folder, {});
+  const auto backend = device::make_cpu_backend(2, device::ActivationMode::int8);
+  Runner runner(*backend, model);
+  double total = 0;
+  size_t positions = 0;
+  const auto vocabulary = static_cast<size_t>(model.config.vocabulary);
+  for (const Json& prompt : report.find("prompts")->array) {
+    const TensorView view = golden->tensor(prompt.string + ".input_ids");
+    std::vector<int32_t> ids(view.bytes.size() / sizeof(int32_t));
+    std::memcpy(ids.data(), view.bytes.data(), view.bytes.size());
+    const std::vector<float> expected = floats(*golden, prompt.string + ".logits"), got = runner.logits(ids);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t at = 0; at < got.size(); at += vocabulary, ++positions)
+      total += divergence(&expected[at], &got[at], vocabulary);
+  }
+  const double mean = total / static_cast<double>(positions);
+  std::printf("%s: mean KL %.1e\n", GetParam(), mean);
+  EXPECT_LE(mean, report.find("tolerance")->find("kl_mean")->number);
+}
+
 TEST(QuantGolden, CacheScalesAreRecognised) {
   const Quantized quantized("tiny-minimax-m2-w8a8c8-quarot");
   if (!std::filesystem::exists(quantized.golden)) GTEST_SKIP() << quantized.golden << " is absent";
