@@ -38,9 +38,11 @@ HfDecoder::HfDecoder(DecoderFiles files, const BuildOptions& options)
                    ? TensorBinder::dummy(options.exact ? device::ComputeClass::f32 : options.dummy_class)
                    : TensorBinder(files.tensors, options.exact)),
       tiled_value_heads_(files.tiled_value_heads) {
-  if (files.tensors != nullptr && keys_.folder().empty()) {
+  if (files.tensors == nullptr) {
+    set_up_dummy_quantization(keys_, config_.architecture, options_, &tensors_);
+  } else if (keys_.folder().empty()) {
     set_up_quantization(keys_.path(), options_, &tensors_);
-  } else if (files.tensors != nullptr) {
+  } else {
     set_up_quantization(keys_, config_.architecture, options_, &tensors_);
   }
   // Older exports carry the frequencies that the config already tells.

@@ -29,7 +29,26 @@ void check_options(const std::string& path, const BuildOptions& options) {
                   "compressed-tensors, gguf, w8a8 or w4a8)"));
 }
 
+void quantize_by_recipe(const HfConfig& keys, const std::string& architecture, const BuildOptions& options,
+                        TensorBinder* tensors) {
+  const weights::QuantRecipe recipe = weights::recipe_for(architecture, read_experts(keys) != 0);
+  tensors->quantize_floats([recipe, w4a8 = options.quantization == "w4a8"](std::string_view name) {
+    return weights::bits_of(recipe, w4a8, name);
+  });
+}
+
 }  // namespace
+
+void set_up_dummy_quantization(const HfConfig& keys, const std::string& architecture, const BuildOptions& options,
+                               TensorBinder* tensors) {
+  check_options(keys.path(), options);
+  const bool requantizes = options.float_linears == "int8" || options.float_linears == "int4";
+  if (requantizes || (!options.quantization.empty() && !quantizes(options)))
+    throw Error(cat(keys.path(),
+                    ": made-up weights (--load-format dummy) can be quantized with --quantization w8a8 or "
+                    "w4a8 only"));
+  if (quantizes(options)) quantize_by_recipe(keys, architecture, options, tensors);
+}
 
 void set_up_quantization(const HfConfig& keys, const std::string& architecture, const BuildOptions& options,
                          TensorBinder* tensors) {
@@ -59,10 +78,8 @@ void set_up_quantization(const HfConfig& keys, const std::string& architecture, 
                       "; leave it out, or say ascend"));
     tensors->set_description(std::move(description));
   }
-  const bool has_experts = read_experts(keys) != 0;
   if (quantizes(options)) {
-    tensors->quantize_floats([recipe = weights::recipe_for(architecture, has_experts), w4a8 = how == "w4a8"](
-                                 std::string_view name) { return weights::bits_of(recipe, w4a8, name); });
+    quantize_by_recipe(keys, architecture, options, tensors);
   } else if (requantizes) {
     tensors->quantize_floats([int4 = options.float_linears == "int4"](std::string_view name) {
       return weights::bits_of(weights::QuantRecipe::all_linear, int4, name);

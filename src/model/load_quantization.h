@@ -13,6 +13,10 @@ namespace gristmill::model {
 void set_up_quantization(const HfConfig& keys, const std::string& architecture, const BuildOptions& options,
                          TensorBinder* tensors);
 
+/// The same for weights that are made up (LoadFormat::dummy): they can be quantized at load only.
+void set_up_dummy_quantization(const HfConfig& keys, const std::string& architecture, const BuildOptions& options,
+                               TensorBinder* tensors);
+
 /// The same for a GGUF file.
 void set_up_quantization(const std::string& path, const BuildOptions& options, TensorBinder* tensors);
 

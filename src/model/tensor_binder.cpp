@@ -81,8 +81,7 @@ std::shared_ptr<const device::WeightSource> TensorBinder::make_up(const std::str
 
 std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string& name,
                                                                const std::vector<int64_t>& shape) {
-  if (checkpoint_ == nullptr) return make_up(name, shape);
-  if (!checkpoint_->contains(name)) {
+  if (checkpoint_ != nullptr && !checkpoint_->contains(name)) {
     missing_.push_back(name);
     // A config that asks for millions of tensors must not cost their memory before it is refused.
     constexpr size_t kMostMissing = 10000;
@@ -90,7 +89,7 @@ std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string
       throw Error(cat(checkpoint_->path(), ": tensors ", listed(missing_), ": missing"));
     return std::make_shared<MissingTensor>(name, rows_of(shape), shape.back());
   }
-  auto source = read(name, shape);
+  auto source = checkpoint_ == nullptr ? make_up(name, shape) : read(name, shape);
   used_.insert(name);
   const device::ComputeClass cls = source->encoding().cls;
   const bool is_float =

@@ -35,8 +35,8 @@ std::string packed_in_pairs(const std::vector<int8_t>& codes, int64_t rows, int6
   std::string bytes(codes.size() / 2, '\0');
   for (int64_t row = 0; row < rows; row += 2)
     for (int64_t k = 0; k < columns; ++k) {
-      const int low = codes[static_cast<size_t>(row * columns + k)];
-      const int high = codes[static_cast<size_t>((row + 1) * columns + k)];
+      const auto low = static_cast<uint8_t>(codes[static_cast<size_t>(row * columns + k)]);
+      const auto high = static_cast<uint8_t>(codes[static_cast<size_t>((row + 1) * columns + k)]);
       bytes[static_cast<size_t>(row / 2 * columns + k)] = static_cast<char>((low & 15) | (high & 15) << 4);
     }
   return bytes;
@@ -149,6 +149,7 @@ QuantizedMatrix quantize_matrix(const std::string& base, const MatrixScheme& sch
     std::string deq_bytes = bytes_of(deq);
     if (scheme.as_float16) {
       std::vector<int64_t> wide;
+      wide.reserve(deq.size());
       for (const float value : deq) wide.push_back(std::bit_cast<int32_t>(value));
       deq_bytes = bytes_of(wide);
     }

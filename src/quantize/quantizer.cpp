@@ -118,7 +118,7 @@ class FolderQuantizer {
     write_description(partial.string());
     write_config(partial.string());
     copy_files(partial);
-    if (quarot_) write_rotation(partial);
+    if (quarot_) write_rotation(quarot_->global_rotation(), partial);
     fs::rename(partial, options_.target);
     return std::move(report_);
   }
@@ -356,9 +356,9 @@ class FolderQuantizer {
     }
   }
 
-  void write_rotation(const fs::path& folder) {
+  static void write_rotation(const Rotation& rotation, const fs::path& folder) {
     fs::create_directories(folder / "optional");
-    const int64_t size = quarot_->global_rotation().size();
+    const int64_t size = rotation.size();
     const TensorPlan plan{"global_rotation", "F32", {size, size}};
     std::string header = cat("{\"global_rotation\":{\"dtype\":\"F32\",\"shape\":[", size, ",", size,
                              "],\"data_offsets\":[0,", plan.bytes(), "]}}");
@@ -367,7 +367,7 @@ class FolderQuantizer {
     for (int byte = 0; byte < 8; ++byte)
       bytes.push_back(static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * byte) & 0xff));
     write_file((folder / "optional" / "quarot.safetensors").string(),
-               bytes + header + encoded(quarot_->global_rotation().matrix(), "F32"));
+               bytes + header + encoded(rotation.matrix(), "F32"));
   }
 
   QuantizeOptions options_;

@@ -134,5 +134,21 @@ TEST(HfOverrides, FaultsNameTheFlagOrTheKey) {
   EXPECT_THAT(error_of([&] { load_model(kTiny + "llama", options); }), HasSubstr("--load-format gguf"));
 }
 
+TEST(DummyWeights, CanBeQuantizedAtLoad) {
+  BuildOptions options;
+  options.load_format = LoadFormat::dummy;
+  for (const auto& [how, cls] : {std::pair{"w8a8", ComputeClass::i8_channel}, {"w4a8", ComputeClass::i4_channel}}) {
+    options.quantization = how;
+    const Model model = load_model(kTiny + "llama", options);
+    int quantized = 0;
+    for (const device::WeightDecl& weight : model.program->weights()) quantized += weight.source->encoding().cls == cls;
+    EXPECT_EQ(quantized, 14) << how;
+  }
+  for (const char* how : {"ascend", "fp8"}) {
+    options.quantization = how;
+    EXPECT_THAT(error_of([&] { load_model(kTiny + "llama", options); }), HasSubstr("made-up weights"));
+  }
+}
+
 }  // namespace
 }  // namespace gristmill::model
