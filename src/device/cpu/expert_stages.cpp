@@ -76,7 +76,9 @@ void PlaceStage::run(const Frame& frame, uint32_t, uint32_t) const {
   int32_t* active = buffers_.active_of(frame);
   for (int e = 0; e < buffers_.experts; ++e)
     if (first[e] != first[e + 1]) *active++ = e;
-  *active = -1;
+  // To the end: stages have items for as many experts as there may be, and what a step before left there would have an
+  // expert computed twice at a time.
+  std::fill(active, buffers_.active_of(frame) + buffers_.experts + 1, -1);
 }
 
 void DispatchStage::run(const Frame& frame, uint32_t item, uint32_t) const {
