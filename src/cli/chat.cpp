@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/command_line.h"
 #include "cli/default_model.h"
 #include "config/environment.h"
 
@@ -100,6 +101,7 @@ json::array new_conversation(const std::string& system) {
 }
 
 std::unique_ptr<ChatBackend> find_backend(const ChatOptions& options) {
+  if (!options.model.empty()) check_model_path(options.model);
   if (!options.model.empty()) return make_engine_chat(options.model, options.threads, options.sampling);
   const std::string url = options.url.empty() ? default_url : options.url;
   try {
@@ -108,11 +110,16 @@ std::unique_ptr<ChatBackend> find_backend(const ChatOptions& options) {
     if (!options.url.empty()) throw;
   }
   std::fprintf(stderr, "No server at %s; loading the default model instead.\n", default_url);
-  return make_engine_chat(obtain_default_model(), options.threads, options.sampling);
+  ChatSampling sampling = options.sampling;
+  const json::object recommended = json::parse(default_model().sampling).as_object();
+  if (!sampling.temperature) sampling.temperature = recommended.at("temperature").to_number<double>();
+  if (!sampling.top_p) sampling.top_p = recommended.at("top_p").to_number<double>();
+  return make_engine_chat(obtain_default_model(), options.threads, sampling);
 }
 
 void add_options(CLI::App& command, ChatOptions& options) {
-  auto* model = command.add_option("--model", options.model, "GGUF file to load and talk to")->type_name("PATH");
+  auto* model =
+      command.add_option("--model", options.model, "GGUF file or model folder to load and talk to")->type_name("PATH");
   command
       .add_option("--url", options.url,
                   cat("Running server to talk to (without --model: ", default_url,
@@ -133,7 +140,8 @@ void add_options(CLI::App& command, ChatOptions& options) {
   command.add_option("--presence-penalty", sampling.presence_penalty, "Above 0: avoid tokens of the reply");
   command.add_option("--frequency-penalty", sampling.frequency_penalty, "The same, for each time they came");
   command.add_option("--seed", sampling.seed, "Makes replies repeatable");
-  command.add_option("--max-tokens", sampling.max_tokens, "Longest reply")->check(CLI::Range(1, INT32_MAX));
+  command.add_option("--max-tokens", sampling.max_tokens, "Longest reply in tokens (1024)")
+      ->check(CLI::Range(1, INT32_MAX));
 }
 
 }  // namespace
@@ -173,7 +181,10 @@ int run_chat_session(ChatBackend& backend, Interrupts& interrupts, const std::st
           },
           interrupts);
       interrupts.take();
-      write_all(output, reply.interrupted && terminal ? " [stopped]\n" : "\n");
+      const bool cut = reply.finish_reason == "length";
+      write_all(output,
+                terminal && (cut || reply.interrupted) ? (cut ? " [cut at --max-tokens]\n" : " [stopped]\n") : "\n");
+      if (cut && !terminal) std::fputs("The reply was cut at --max-tokens.\n", stderr);
       messages.push_back({{"role", "assistant"}, {"content", text}});
       if (reply.interrupted && !terminal) return 130;
     } catch (const Error& error) {
@@ -197,23 +208,11 @@ int run_chat(const ChatOptions& options) {
   return run_chat_session(*backend, interrupts, options.system, STDIN_FILENO, STDOUT_FILENO, terminal);
 }
 
-void register_chat(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("chat", "Talk to a running server, or to a model file, in the terminal");
-  auto options = std::make_shared<ChatOptions>();
-  add_options(*command, *options);
-  command->callback([options, &exit_code] { exit_code = run_chat(*options); });
-}
-
 int chat(const std::vector<std::string>& words) {
   CLI::App command("Talk to a running server, or to a model file, in the terminal.", "gristmill chat");
   ChatOptions options;
   add_options(command, options);
-  try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
-    command.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    return command.exit(error) == 0 ? 0 : 2;
-  }
+  if (const std::optional<int> status = parse_words(command, words)) return *status;
   return run_chat(options);
 }
 

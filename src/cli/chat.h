@@ -5,10 +5,6 @@
 
 #include "cli/chat_backend.h"
 
-namespace CLI {
-class App;
-}
-
 namespace gristmill::cli {
 
 /// What `gristmill chat` was told.
@@ -32,9 +28,6 @@ int run_chat(const ChatOptions& options);
 /// The conversation itself, on given descriptors.
 int run_chat_session(ChatBackend& backend, Interrupts& interrupts, const std::string& system, int input, int output,
                      bool terminal);
-
-/// Adds the command `chat` to `app`; when it is chosen, it is run and its status put into `exit_code`.
-void register_chat(CLI::App& app, int& exit_code);
 
 /// `gristmill chat`: `words` are the arguments behind the command's name. Returns the exit status; 2 for a wrong
 /// command line.

@@ -11,10 +11,12 @@
 
 namespace gristmill::cli {
 
-/// What the user set; the rest is left to the server's or engine's defaults.
+/// What the user set; the rest is left to the server's or engine's defaults, but for the length: a small model may not
+/// find an end.
 struct ChatSampling {
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<int64_t> top_k, seed, max_tokens;
+  std::optional<int64_t> top_k, seed;
+  int64_t max_tokens = 1024;
 };
 
 /// Something that answers a conversation.

@@ -112,7 +112,7 @@ class EngineChat final : public ChatBackend {
                       info_.max_model_len, "; /reset starts a new one"));
     }
     request.sampling = to_params(sampling_);
-    request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(room, sampling_.max_tokens.value_or(room)));
+    request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(room, sampling_.max_tokens));
     request.known_tokens = std::min(tokenizer_->vocabulary(), info_.vocabulary);
     validate(request.sampling, request.known_tokens);
     request.eos_ids = end_ids_;

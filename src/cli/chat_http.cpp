@@ -171,7 +171,7 @@ class HttpChat final : public ChatBackend {
     put("presence_penalty", sampling_.presence_penalty);
     put("frequency_penalty", sampling_.frequency_penalty);
     put("seed", sampling_.seed);
-    put("max_tokens", sampling_.max_tokens);
+    body["max_tokens"] = sampling_.max_tokens;
 
     Reply reply;
     EventStream events;
@@ -278,6 +278,9 @@ class HttpChat final : public ChatBackend {
       } else if (refusal.size() < 65536) {
         refusal += got;
       }
+    }
+    if (parser.get().result() == http::status::unauthorized) {
+      throw fail("the server wants a key: give --api-key or VLLM_API_KEY");
     }
     if (!good) throw fail(cat("status ", parser.get().result_int(), ": ", error_message(refusal)));
     return true;

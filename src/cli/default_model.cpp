@@ -282,6 +282,7 @@ const WheelModel& default_model() {
       "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
       98362432,
       "Apache-2.0",
+      R"({"temperature": 0.2, "top_p": 0.9})",
   };
   return model;
 }

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/command_line.h"
 #include "cli/perplexity.h"
+#include "config/cache_dtype.h"
 #include "config/environment.h"
 
 namespace gristmill::cli {
@@ -65,23 +67,17 @@ int eval(const std::vector<std::string>& words) {
       ->check(CLI::IsMember({"auto", "float32"}));
   perplexity->add_option("--quantization", options.engine.quantization, "As for gristmill serve");
   perplexity->add_option("--float-linears", options.engine.float_linears, "As for gristmill serve");
-  perplexity->add_option("--kv-cache-dtype", cache_dtype, "auto: bfloat16, or float32 with --dtype float32")
-      ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
+  perplexity->add_option("--kv-cache-dtype", cache_dtype,
+                         "As for gristmill serve; auto: bfloat16, or float32 with --dtype float32");
   perplexity->add_option("--device", options.engine.device, "cpu, or reference (slow, scalar)")
       ->check(CLI::IsMember({"cpu", "reference"}));
   perplexity->add_option("--threads", options.engine.threads, "Threads (all usable cores)")->check(CLI::Range(0, 4096));
   perplexity->add_flag("--json", json, "Print one JSON object");
-  try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
-    command.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    return command.exit(error) == 0 ? 0 : 2;
-  }
+  if (const std::optional<int> status = parse_words(command, words)) return *status;
   options.engine.float32 = dtype == "float32";
   if (cache_dtype == "auto") cache_dtype = options.engine.float32 ? "float32" : "bfloat16";
-  options.engine.cache_dtype = cache_dtype == "float32"   ? DType::f32
-                               : cache_dtype == "float16" ? DType::f16
-                                                          : DType::bf16;
+  options.engine.cache_dtype = config::cache_dtype("--kv-cache-dtype", cache_dtype);
+  check_model_path(options.engine.model);
   set_log_level(config::environment_log_level(config::process_environment()).value_or(LogLevel::warning));
 
   const ScoredText text = read_scored_text(options, text::load_text_model(options.engine.model));

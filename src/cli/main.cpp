@@ -1,3 +1,5 @@
+#include <sys/prctl.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -40,6 +42,7 @@ int engine(const std::vector<std::string>& words) {
   if (const auto level = gristmill::config::environment_log_level(gristmill::config::process_environment())) {
     gristmill::set_log_level(*level);
   }
+  ::prctl(PR_SET_NAME, "gristmill-engine");  // up to 15 characters stay
   return gristmill::run_engine_process(std::atoi(words[1].c_str()));
 }
 
@@ -55,6 +58,10 @@ int run(const std::vector<std::string>& words) {
   if (command == "eval") return gristmill::cli::eval(rest);
   if (command == "quantize") return gristmill::cli::quantize(rest);
   if (command == "engine") return engine(rest);
+  if (command == "fetch" && !rest.empty()) {
+    std::fputs("usage: gristmill fetch\n\nGets the default model if need be and prints its path.\n", stderr);
+    return rest[0] == "--help" || rest[0] == "-h" ? 0 : 2;
+  }
   if (command == "fetch") {
     std::puts(gristmill::cli::obtain_default_model().c_str());
     return 0;

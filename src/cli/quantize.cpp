@@ -9,6 +9,7 @@
 #include "base/compute_team.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
+#include "cli/command_line.h"
 #include "cli/perplexity.h"
 #include "quantize/quantizer.h"
 
@@ -94,12 +95,7 @@ int quantize(const std::vector<std::string>& words) {
   command.add_option("--shard-bytes", options.shard_bytes, "Largest shard (4 GiB)")->transform(CLI::AsSizeValue(false));
   command.add_option("--threads", options.threads, "Threads (all usable cores)")->check(CLI::Range(1, 4096));
   command.add_flag("--json", json, "Print the report as one JSON object");
-  try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
-    command.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    return command.exit(error) == 0 ? 0 : 2;
-  }
+  if (const std::optional<int> status = parse_words(command, words)) return *status;
   options.scheme = scheme == "w8a8"          ? quantize::Scheme::w8a8
                    : scheme == "w8a8-static" ? quantize::Scheme::w8a8_static
                    : scheme == "w4a8"        ? quantize::Scheme::w4a8

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <thread>
 
 #include "base/log.h"
 #include "cli/arguments.h"
+#include "cli/command_line.h"
 #include "cli/default_model.h"
 #include "cli/serve_flags.h"
 #include "cli/startup_lines.h"
@@ -24,11 +24,6 @@ extern char** environ;
 
 namespace gristmill::cli {
 namespace {
-
-int usage_error(const std::string& why) {
-  std::fputs(cat("gristmill serve: error: ", why, "\nSee gristmill serve --help\n").c_str(), stderr);
-  return 2;
-}
 
 void set_up_log(const ServeFlags& flags, const config::Lookup& environment) {
   std::optional<LogLevel> level = config::environment_log_level(environment);
@@ -75,14 +70,9 @@ int serve(const std::vector<std::string>& words) {
   try {
     Arguments arguments = normalize(words, flags.specs());
     notes = std::move(arguments.notes);
-    std::reverse(arguments.words.begin(), arguments.words.end());  // as CLI11 wants them
-    command.parse(arguments.words);
-  } catch (const CLI::CallForHelp& help) {
-    return command.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return usage_error(error.what());
+    if (const std::optional<int> status = parse_words(command, arguments.words)) return *status;
   } catch (const Error& error) {
-    return usage_error(error.what());
+    return usage_error("gristmill serve", error.what());
   }
   try {
     config::ServeConfig config = flags.config();
@@ -102,7 +92,9 @@ int serve(const std::vector<std::string>& words) {
     if (config.engine.model.empty()) {
       config.engine.model = obtain_default_model();
       if (config.model.served_names.empty()) config.model.served_names = {default_model().name};
+      config.model.recommended_sampling = default_model().sampling;
     }
+    check_model_path(config.engine.model);
     return run(config, std::move(listener));
   } catch (const std::exception& error) {
     std::fputs(cat("gristmill: error: ", error.what(), "\n").c_str(), stderr);

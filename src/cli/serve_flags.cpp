@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "config/cache_dtype.h"
 #include "config/human_number.h"
 #include "server/api_error.h"
 #include "server/json_request.h"
@@ -68,28 +69,6 @@ std::vector<std::string> split_commas(const std::string& text) {
   }
   return out;
 }
-
-DType cache_dtype(const std::string& flag, const std::string& text) {
-  if (text == "bfloat16") return DType::bf16;
-  if (text == "float16" || text == "half") return DType::f16;
-  if (text == "float32" || text == "float") return DType::f32;
-  if (text == "int8") return DType::i8;
-  if (text == "fp8" || text == "fp8_e4m3") return DType::fp8_e4m3;
-  if (text == "fp8_e5m2") throw Error(cat("argument ", flag, ": fp8_e5m2 is not supported yet"));
-  throw Error(cat("argument ", flag, ": invalid choice: '", text,
-                  "' (choose from auto, bfloat16, float16, float32, int8, fp8, fp8_e4m3)"));
-}
-
-/// Shows a switch as --[no-]name, where CLI11 prints how it is declared.
-class SwitchFormatter : public CLI::Formatter {
-  std::string make_option_name(const CLI::Option* option, bool positional) const override {
-    const std::string& text = option->get_option_text();
-    return text.empty() ? Formatter::make_option_name(option, positional) : text;
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_option_text().empty() ? Formatter::make_option_opts(option) : "";
-  }
-};
 
 }  // namespace
 
@@ -177,10 +156,10 @@ void ServeFlags::Impl::model_flags() {
             config.engine.model = path;
             given.emplace_back("model", path);
           },
-          "A GGUF file; without one the default model is fetched and served")
+          "A GGUF file or a model folder; without one the default model is fetched and served")
       ->type_name("");
   value(group, "--model", "PATH", "Same as MODEL", [this](const std::string& path) { config.engine.model = path; });
-  list(group, "--served-model-name", "NAME...", "Names that requests may use; the first stands in answers",
+  list(group, "--served-model-name", "NAME", "Names that requests may use; the first stands in answers",
        config.model.served_names);
   value(group, "--dtype", "TYPE", "auto: the file's own precision; float32: exact weights and float32 activations",
         [this](const std::string& given_text) {
@@ -280,7 +259,7 @@ void ServeFlags::Impl::engine_flags() {
   value(group, "--kv-cache-dtype", "TYPE", "auto, bfloat16, float16, float32, int8, fp8",
         [this, &engine](const std::string& given_text) {
           cache_dtype_given = given_text != "auto";
-          if (cache_dtype_given) engine.cache_dtype = cache_dtype("--kv-cache-dtype", given_text);
+          if (cache_dtype_given) engine.cache_dtype = config::cache_dtype("--kv-cache-dtype", given_text);
         });
   integer(group, "--block-size", "Tokens in a block of the KV cache", engine.block_size);
   integer(group, "--num-gpu-blocks-override", "Number of KV cache blocks", engine.num_blocks_override);
@@ -299,7 +278,7 @@ void ServeFlags::Impl::http_flags() {
     http.port = static_cast<uint16_t>(port);
   });
   text(group, "--uds", "PATH", "Listen on a UNIX socket instead", http.uds);
-  list(group, "--api-key", "KEY...", "Keys that clients must send (also VLLM_API_KEY)", http.api_keys);
+  list(group, "--api-key", "KEY", "Keys that clients must send (also VLLM_API_KEY)", http.api_keys);
   boolean(group, "--api-key-compat-v1-only", "Guard only paths that begin with /v1, as vLLM does",
           http.api_key_guards_v1_only);
   text(group, "--root-path", "PATH", "Prefix that a proxy leaves in front of paths", http.root_path);
@@ -388,7 +367,6 @@ void ServeFlags::Impl::api_flags() {
 }
 
 ServeFlags::ServeFlags(CLI::App& command) : impl_(std::make_unique<Impl>(command)) {
-  command.formatter(std::make_shared<SwitchFormatter>());
   impl_->model_flags();
   impl_->engine_flags();
   impl_->http_flags();

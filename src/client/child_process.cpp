@@ -22,7 +22,8 @@ ChildProcess::ChildProcess(const std::string& executable, const std::vector<std:
     throw Error(cat("cannot make a socket pair for the engine process: ", std::strerror(errno)));
   }
   std::vector<char*> argv;
-  argv.push_back(const_cast<char*>(executable.c_str()));
+  std::string name = "gristmill";  // what process lists show, where the executable may be /proc/self/exe
+  argv.push_back(name.data());
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = ::getpid();

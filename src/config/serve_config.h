@@ -52,6 +52,7 @@ struct ModelConfig {
   std::string content_format = "auto";    ///< auto, string, openai
   std::string default_template_kwargs;    ///< JSON object or empty
   std::string generation_defaults;        ///< JSON object or empty
+  std::string recommended_sampling;       ///< JSON object or empty: stands in for a generation_config.json
   bool use_generation_config = true;      ///< --generation-config auto: the model folder's sampling values are defaults
 };
 

@@ -19,10 +19,12 @@ StepTrace::StepTrace(const std::string& path) {
   if (path.empty()) return;
   file_.reset(std::fopen(path.c_str(), "we"));
   if (file_ == nullptr) throw Error(cat("--step-trace ", path, ": ", std::strerror(errno)));
-  std::fputs("[\n", file_.get());  // the format allows the closing bracket to be missing
+  std::fputs("[\n", file_.get());
 }
 
 void StepTrace::Close::operator()(std::FILE* file) const {
+  // After a crash the bracket is missing, which the format allows.
+  std::fputs("{}]\n", file);
   std::fclose(file);
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "server/api_error.h"
 #include "server/json_request.h"
 #include "text/chat_template.h"
@@ -99,7 +100,13 @@ std::shared_ptr<ServedModel> load_served_model(const config::ServeConfig& config
   model->tokenizer = text_model.tokenizer;
   model->end_ids = text_model.end_ids;
   if (config.model.use_generation_config) {
-    take_generation_config(text_model.generation_config, config.engine.model, model->defaults);
+    const std::string& recommended =
+        text_model.generation_config.empty() ? config.model.recommended_sampling : text_model.generation_config;
+    take_generation_config(recommended, config.engine.model, model->defaults);
+    if (!recommended.empty()) {
+      LOG_INFO("Sampling values that requests leave open come from the model's generation config; ",
+               "--generation-config vllm takes vLLM's");
+    }
   }
   const std::string bos = text_model.bos, eos = text_model.eos;
   const text::ContentFormat format = format_named(config.model.content_format);
