@@ -15,7 +15,7 @@ struct WheelModel {
   std::string sha256;
   uint64_t size = 0;
   std::string licence;
-  std::string sampling;  ///< JSON: the sampling values that its makers recommend
+  std::string sampling{};  ///< JSON: the sampling values that its makers recommend
 };
 
 /// SmolLM2-135M-Instruct, Q4_1.

@@ -1,6 +1,7 @@
 #include "cli/command_line.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -52,9 +53,10 @@ TEST_F(ModelPath, AFolderThatIsNoModelIsNamedBeforeItsMissingTokenizer) {
 TEST(CommandLine, HelpShowsSwitchesAndListsAsTheyAreWritten) {
   CLI::App command("", "gristmill test");
   std::vector<std::string> names;
-  command.add_flag("--on{1},!--no-on", "a switch")->option_text("--[no-]on");
+  std::string number;
+  command.add_flag_function("--on{1},!--no-on", [](int64_t) {}, "a switch")->option_text("--[no-]on");
   command.add_option("--name", names, "a list")->type_name("NAME");
-  command.add_option("--number", "a number")->type_name("N");
+  command.add_option("--number", number, "a number")->type_name("N");
   set_help_format(command);
   const std::string help = command.help();
   EXPECT_NE(help.find("  --[no-]on   "), std::string::npos) << help;
