@@ -63,9 +63,14 @@ bool Scheduler::will_end(const Sequence& s) const {
                              s.size() + s.in_flight >= limits_.max_model_len);
 }
 
-// Whether the prompt of a sequence about to be admitted may be computed in parts now.
-bool Scheduler::may_be_partial(const Sequence& s) const {
-  if (!limits_.chunked_prefill) return s.reports_prompt();
+// Whether the prompt of a sequence about to be admitted may be computed in parts now, the first of `count` tokens.
+bool Scheduler::may_be_partial(Sequence& s, int32_t count, const Budget& budget) const {
+  if (!limits_.chunked_prefill) {
+    // A prompt that fits into the step is cut only where the recurrent state is kept for the prefix cache: no chunk of
+    // a long prompt, and no later step could take it without that cut.
+    const bool fits = s.size() - s.computed <= std::min(budget.tokens, budget.prefill);
+    return s.reports_prompt() || (fits && s.computed + count == cache_.next_snapshot(s));
+  }
   const int32_t threshold = limits_.long_prefill_token_threshold;
   const auto is_long = [&](const Sequence& one) { return threshold > 0 && one.size() > threshold; };
   int32_t partial = 0, long_partial = 0;
@@ -161,7 +166,7 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
     cache_.take_prefix(s);
     const int32_t count = share_of(s, budget);
     const bool whole = s.computed + count == s.size();
-    if (count == 0 || (!whole && !may_be_partial(s)) || !cache_.reserve(s, s.computed + count)) {
+    if (count == 0 || (!whole && !may_be_partial(s, count, budget)) || !cache_.reserve(s, s.computed + count)) {
       cache_.release(s);
       s.computed = 0;
       break;  // first come, first served: nobody overtakes

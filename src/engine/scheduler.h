@@ -91,7 +91,7 @@ class Scheduler {
   };
   int32_t share_of(Sequence& sequence, const Budget& budget) const;
   bool will_end(const Sequence& sequence) const;
-  bool may_be_partial(const Sequence& sequence) const;
+  bool may_be_partial(Sequence& sequence, int32_t count, const Budget& budget) const;
   void plan_running(StepPlan& plan, Budget& budget, bool& preempted);
   void admit_waiting(StepPlan& plan, Budget& budget);
   void add_entry(StepPlan& plan, Budget& budget, Sequence& sequence, int32_t count);

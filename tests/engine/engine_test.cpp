@@ -539,6 +539,27 @@ TEST_F(EngineTest, AConversationGoesOnFromTheEndOfItsLastPrompt) {
   EXPECT_EQ((results[{2, 0}].cached), 64);
 }
 
+TEST_F(EngineTest, ARecurrentModelAnswersPromptsOfEveryLengthWithoutChunkedPrefill) {
+  backend.recurrent = true;
+  config.block_size = 16;
+  config.chunked_prefill = false;
+  config.max_num_batched_tokens = 128;
+  start();
+  for (int32_t length = 1; length <= 120; ++length) {
+    const EngineRequest wanted = request(length, prompt(length, length), 3);
+    engine->add(wanted);
+    for (int i = 0; i < 50 && !engine->idle(); ++i) step();
+    ASSERT_EQ((results[{wanted.id, 0}].tokens), solo(wanted).tokens) << length;
+  }
+  EXPECT_GT(engine->stats().state_snapshots, 0);
+  // In company too, where the step has no room for every prompt at once.
+  for (int32_t id = 200; id < 210; ++id) engine->add(request(id, prompt(101, id), 3));
+  for (int i = 0; i < 200 && !engine->idle(); ++i) step();
+  for (int32_t id = 200; id < 210; ++id) {
+    EXPECT_EQ((results[{id, 0}].tokens), solo(request(id, prompt(101, id), 3)).tokens) << id;
+  }
+}
+
 // Promise 1 of the product: the same bits alone and in any company. Random arrivals, aborts, budgets and cache pressure
 // against solo runs; fails when a run did not exercise what it claims to.
 class RandomSchedule : public EngineTest, public testing::WithParamInterface<bool> {};
