@@ -157,11 +157,14 @@ void HfConfig::apply(const std::string& overrides) {
   const Json changes = parse_json("--hf-overrides", overrides);
   if (changes.kind != Json::Kind::object)
     throw Error(cat("--hf-overrides: must be a JSON object, not ", name_of(changes.kind)));
-  Json* const text = member(&root_, "text_config");
+  // Looked up anew each time: a key that is added at the root moves the others.
+  const auto text_tower = [this] { return member(&root_, "text_config"); };
   for (const auto& [key, value] : changes.object) {
+    Json* text = text_tower();
     const bool inner = text != nullptr && text->find(key) != nullptr && root_.find(key) == nullptr;
     Json* const target = inner ? text : &root_;
     merge(target, key, value);
+    text = text_tower();
     // transformers writes some keys at both places; the text tower's is the one that counts.
     if (!inner && text != nullptr && value.kind != Json::Kind::object && text->find(key) != nullptr)
       merge(text, key, value);
@@ -170,7 +173,7 @@ void HfConfig::apply(const std::string& overrides) {
       (changes.find("text_config") != nullptr && changes.find("text_config")->find("num_hidden_layers") != nullptr)) {
     const auto layers = static_cast<size_t>(size("num_hidden_layers", std::nullopt, 10000));
     for (const char* const key : {"layer_types", "attn_type_list"})
-      for (Json* const object : {&root_, text}) {
+      for (Json* const object : {&root_, text_tower()}) {
         Json* const list = object == nullptr ? nullptr : member(object, key);
         if (list != nullptr && list->kind == Json::Kind::array && list->array.size() > layers)
           list->array.resize(layers);

@@ -108,6 +108,14 @@ TEST(HfOverrides, TakeFewerLayers) {
   EXPECT_EQ(dummy(kTiny + "qwen3_5_moe", R"({"text_config": {"num_hidden_layers": 3}})").config.layers, 3);
 }
 
+TEST(HfOverrides, NewKeysAtTheRootLeaveTheTextTowersInPlace) {
+  // Each new key may move the root's members; the key after it is merged into the text tower nevertheless.
+  const Model model = dummy(kTiny + "qwen3_5_moe",
+                            R"({"new_a": 1, "new_b": 2, "new_c": {"d": 3}, "num_hidden_layers": 3, "new_e": null})");
+  EXPECT_EQ(model.config.layers, 3);
+  EXPECT_EQ(model.program->states().size(), 3u);
+}
+
 TEST(HfOverrides, MergeObjectsMemberByMember) {
   const Model plain = dummy(kTiny + "llama", "");
   const Model changed = dummy(kTiny + "llama", R"({"rope_parameters": {"factor": 4.0}, "rms_norm_eps": 0.5})");
