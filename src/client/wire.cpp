@@ -167,8 +167,8 @@ template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineStats>
 void fields(C& c, T& v) {
   c(v.running), c(v.waiting), c(v.total_blocks), c(v.free_blocks), c(v.prompt_tokens), c(v.cached_prompt_tokens);
-  c(v.generated_tokens), c(v.preemptions), c(v.prefix_queries), c(v.prefix_hits), c(v.prefix_block_hits), c(v.state_snapshots), c(v.steps),
-      c(v.forward_seconds);
+  c(v.generated_tokens), c(v.preemptions), c(v.prefix_queries), c(v.prefix_hits), c(v.prefix_block_hits),
+      c(v.state_snapshots), c(v.steps), c(v.forward_seconds);
   c(v.step_seconds), c(v.step_tokens), c(v.steps_by_tokens);
 }
 
