@@ -2,7 +2,6 @@
 # Builds and runs test suites; the last line is `N passed, N failed`, and the exit status tells whether all passed.
 #   test.sh            the Release build and the API tests
 #   test.sh --all      and asan, tsan, aarch64, fuzz
-#   test.sh --ci       and aarch64
 #   test.sh --only X   one of release, api, asan, tsan, aarch64, fuzz
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +11,6 @@ suites="release api"
 fuzz_seconds=15
 case "${1:-}" in
   --all) suites="release api asan tsan aarch64 fuzz" ;;
-  --ci) suites="release api aarch64" ;;
   --only)
     suites=$2
     fuzz_seconds=${3:-$fuzz_seconds}

@@ -47,7 +47,8 @@ Json read_value(JsonReader& reader) {
   }
   if (reader.next_is_word("null")) return value;
   value.kind = Json::Kind::boolean;
-  if ((value.boolean = reader.next_is_word("true")) || reader.next_is_word("false")) return value;
+  value.boolean = reader.next_is_word("true");
+  if (value.boolean || reader.next_is_word("false")) return value;
   value.kind = Json::Kind::number;
   const std::string text(reader.number());
   value.number = std::strtod(text.c_str(), nullptr);

@@ -175,7 +175,7 @@ Value ProgramBuilder::delta_net(Value qkv, Value z, Value b, Value a, DeltaNet d
   check_vector(program_.weight(d.dt_bias), d.v_heads, "biases of these heads");
   check_vector(program_.weight(d.out_norm.weight), d.v_dim, "a norm of these heads");
   const Value out = value(d.v_heads * d.v_dim);
-  program_.ops_.push_back(DeltaNetOp{qkv, z, b, a, std::move(delta_net), out});
+  program_.ops_.push_back(DeltaNetOp{qkv, z, b, a, delta_net, out});
   return out;
 }
 
@@ -199,7 +199,7 @@ Value ProgramBuilder::moe(Value normed, Moe moe) {
   check_matrix(program_.weight(m.gate_up), int64_t{m.experts} * 2 * m.width, hidden, "gate and up rows of all experts");
   check_matrix(program_.weight(m.down), int64_t{m.experts} * hidden, m.width, "down rows of all experts");
   const Value out = value(hidden);
-  program_.ops_.push_back(MoeOp{normed, std::move(moe), out});
+  program_.ops_.push_back(MoeOp{normed, moe, out});
   return out;
 }
 

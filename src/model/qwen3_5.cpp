@@ -32,7 +32,8 @@ class Qwen3_5 : HfDecoder {
     if (delta_.v_heads % delta_.k_heads != 0)
       keys_.fail("linear_num_value_heads", cat(delta_.v_heads, " heads cannot share ", delta_.k_heads, " key heads"));
     bias_ = keys_.boolean("attention_bias", false) ? Bias::required : Bias::none;
-    if ((moe_.experts = read_experts(keys_)) != 0) {
+    moe_.experts = read_experts(keys_);
+    if (moe_.experts != 0) {
       moe_.top_k = keys_.size("num_experts_per_tok", std::nullopt, moe_.experts);
       moe_.width = keys_.size("moe_intermediate_size");
       shared_width_ = keys_.size("shared_expert_intermediate_size");

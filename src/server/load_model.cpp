@@ -46,6 +46,24 @@ boost::json::object object_of(const char* flag, const std::string& json) {
   }
 }
 
+/// Values that no request could be served with are an error of `source`, not of every request.
+void check_range(const SamplingDefaults& defaults, const std::string& source) {
+  SamplingParams params;
+  const auto take = [](auto& to, const auto& from) {
+    if (from) to = static_cast<std::remove_reference_t<decltype(to)>>(*from);
+  };
+  take(params.temperature, defaults.temperature);
+  take(params.top_p, defaults.top_p);
+  take(params.min_p, defaults.min_p);
+  take(params.top_k, defaults.top_k);
+  take(params.repetition_penalty, defaults.repetition_penalty);
+  try {
+    validate(params, std::numeric_limits<int32_t>::max());
+  } catch (const RequestError& error) {
+    throw Error(cat(source, ": ", error.what()));
+  }
+}
+
 SamplingDefaults defaults_of(const std::string& json) {
   const char* const flag = "--override-generation-config";
   const boost::json::object object = object_of(flag, json);
@@ -62,6 +80,7 @@ SamplingDefaults defaults_of(const std::string& json) {
   } catch (const ApiError& error) {
     throw Error(cat(flag, ": ", error.what()));
   }
+  check_range(defaults, flag);
   return defaults;
 }
 
@@ -83,6 +102,7 @@ void take_generation_config(const std::string& json, const std::string& folder, 
   } catch (const ApiError& error) {
     throw Error(cat(folder, "/generation_config.json: ", error.what()));
   }
+  check_range(defaults, folder + "/generation_config.json");
 }
 
 }  // namespace
@@ -110,14 +130,15 @@ std::shared_ptr<ServedModel> load_served_model(const config::ServeConfig& config
   }
   const std::string bos = text_model.bos, eos = text_model.eos;
   const text::ContentFormat format = format_named(config.model.content_format);
-  const auto compile = [bos, eos, format](const std::string& source) -> RenderChat {
-    const auto parsed = std::make_shared<text::ChatTemplate>(source, bos, eos, format);
+  const auto compile = [bos, eos, format](const std::string& source, uint64_t most_steps) -> RenderChat {
+    const auto parsed = std::make_shared<text::ChatTemplate>(source, bos, eos, format, most_steps);
     return [parsed](const boost::json::array& messages, const boost::json::object& kwargs) {
       return parsed->render(messages, kwargs);
     };
   };
-  model->render = compile(template_source(config, text_model.chat_template));
-  model->compile_template = compile;
+  model->render = compile(template_source(config, text_model.chat_template), 50'000'000);
+  // A template out of a request is rendered while others wait: about 10 ms at most.
+  model->compile_template = [compile](const std::string& source) { return compile(source, 1'000'000); };
   return model;
 }
 

@@ -32,8 +32,8 @@ const char* const default_chat_template =
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 struct ChatTemplate::Impl {
-  Impl(const std::string& source, std::string bos_token, std::string eos_token)
-      : parsed(parse(source)), bos(std::move(bos_token)), eos(std::move(eos_token)) {}
+  Impl(const std::string& source, std::string bos_token, std::string eos_token, uint64_t most_steps)
+      : parsed(parse(source)), bos(std::move(bos_token)), eos(std::move(eos_token)), steps(most_steps) {}
 
   jinja::Dict context(jinja::Value messages, const json::object& kwargs) const {
     jinja::Dict variables{{"bos_token", bos},
@@ -51,7 +51,7 @@ struct ChatTemplate::Impl {
   // Renders one user message with `content`; empty when the template raises.
   std::string probe(jinja::Value content) const {
     jinja::RenderOptions options;
-    options.limits.steps = 2'000'000;
+    options.limits.steps = std::min<uint64_t>(steps, 2'000'000);
     try {
       jinja::List messages{jinja::Dict{{"role", "user"}, {"content", std::move(content)}}};
       return parsed.render(context(std::move(messages), {}), options);
@@ -73,12 +73,13 @@ struct ChatTemplate::Impl {
 
   jinja::Template parsed;
   jinja::Value bos, eos;
+  uint64_t steps;
   ContentSupport support;
 };
 
 ChatTemplate::ChatTemplate(const std::string& source, std::string bos_token, std::string eos_token,
-                           ContentFormat format)
-    : impl_(std::make_unique<Impl>(source, std::move(bos_token), std::move(eos_token))) {
+                           ContentFormat format, uint64_t most_steps)
+    : impl_(std::make_unique<Impl>(source, std::move(bos_token), std::move(eos_token), most_steps)) {
   switch (format) {
     case ContentFormat::automatic:
       impl_->support = impl_->find_support();
@@ -102,8 +103,10 @@ bool ChatTemplate::takes_content_lists() const {
 
 std::string ChatTemplate::render(const json::array& messages, const json::object& kwargs) const {
   const jinja::Dict context = impl_->context(to_template_messages(messages, impl_->support), kwargs);
+  jinja::RenderOptions options;
+  options.limits.steps = impl_->steps;
   try {
-    return impl_->parsed.render(context);
+    return impl_->parsed.render(context, options);
   } catch (const jinja::TemplateError& error) {
     // What a template says itself is meant for the user; other faults need the place.
     throw RequestError("messages",

@@ -60,7 +60,7 @@ void add_end_ids(const json::object& config, std::vector<int32_t>& ids) {
 // Newer folders have chat_template.jinja; older ones keep the template, or a list of named ones, in
 // tokenizer_config.json.
 std::string folder_template(const fs::path& folder, const json::object& tokenizer_config) {
-  const std::string own = read_if_there(folder / "chat_template.jinja");
+  std::string own = read_if_there(folder / "chat_template.jinja");
   if (!own.empty()) return own;
   const json::value* value = tokenizer_config.if_contains("chat_template");
   if (value != nullptr && value->is_string()) return std::string(value->get_string());

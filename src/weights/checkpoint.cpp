@@ -12,7 +12,6 @@ namespace gristmill::weights {
 namespace {
 
 using device::CodeRows;
-using device::ComputeClass;
 using device::Encoding;
 using device::WeightSource;
 

@@ -74,7 +74,7 @@ std::vector<GgufPart> open_parts(const std::string& path) {
   int64_t tensors = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (i == own) {
-      parts.push_back(std::move(opened));
+      parts.push_back(std::move(opened));  // NOLINT(bugprone-use-after-move): comes once
     } else {
       try {
         parts.push_back(parse_gguf(stem + part_suffix(i, count)));

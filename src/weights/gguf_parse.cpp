@@ -314,7 +314,7 @@ bool read_integer(GgufType type, const std::byte* bytes, int64_t* value) {
       *value = load<uint8_t>(bytes);
       return true;
     case GgufType::i8:
-      *value = load<int8_t>(bytes);
+      *value = int64_t{load<int8_t>(bytes)};  // NOLINT(bugprone-signed-char-misuse): a number, not a character
       return true;
     case GgufType::u16:
       *value = load<uint16_t>(bytes);

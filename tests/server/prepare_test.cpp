@@ -178,6 +178,10 @@ TEST_F(PrepareTest, TruncationKeepsTheLastTokens) {
   const std::string prompt = R"({"prompt":[97,98,99,100],"max_tokens":10,"truncate_prompt_tokens":)";
   EXPECT_EQ(completion(prompt + "2}").prompts[0].ids, (std::vector<int32_t>{'c', 'd'}));
   EXPECT_EQ(completion(prompt + "-1}").prompts[0].ids.size(), 4u);
+  // However long the text is: it is not refused for its size.
+  EXPECT_EQ(
+      completion("{\"prompt\":\"" + std::string(7000, 'a') + "\",\"truncate_prompt_tokens\":5}").prompts[0].ids.size(),
+      5u);
   EXPECT_EQ(
       failure([&] { completion(prompt + "503}"); }),
       "400 truncate_prompt_tokens: truncate_prompt_tokens: must be between 1 and 502, the room beside the output");

@@ -6,7 +6,7 @@
 namespace gristmill::device::cpu {
 namespace {
 
-const Limits& checked(const Limits& limits) {
+Limits checked(const Limits& limits) {
   if (limits.tokens < 1 || limits.seqs < 1 || limits.rows < 1 || limits.context < 1) {
     throw Error(cat("step limits of ", limits.tokens, " tokens, ", limits.seqs, " sequences, ", limits.rows,
                     " logit rows and a context of ", limits.context, ": each must be at least 1"));
@@ -19,11 +19,11 @@ const Limits& checked(const Limits& limits) {
 CpuExecutable::CpuExecutable(std::shared_ptr<ComputeTeam> team, const Kernels& kernels, ActivationMode mode,
                              std::shared_ptr<const Program> program, const Limits& limits, const CacheOptions& cache)
     : team_(std::move(team)),
-      program_(program),
+      program_(std::move(program)),
       limits_(checked(limits)),
       block_size_(cache.block_size),
-      weights_(program, kernels, mode == ActivationMode::f32),
-      lowered_(lower(*program, limits_, cache, kernels, weights_, team_->size())) {
+      weights_(program_, kernels, mode == ActivationMode::f32),
+      lowered_(lower(*program_, limits_, cache, kernels, weights_, team_->size())) {
   plan_.weights = weights_.bytes();
   plan_.scratch = lowered_.scratch.size();
   plan_.bytes_per_block = lowered_.bytes_per_block;

@@ -29,7 +29,7 @@ void multiply(const Frame& frame, const PackedWeight& weight, const LinearInput&
   }
 }
 
-LinearStage::LinearStage(LinearInput in, std::vector<Matrix> matrices) : in_(in), matrices_(std::move(matrices)) {
+LinearStage::LinearStage(LinearInput in, std::vector<Matrix> matrices) : in_(std::move(in)), matrices_(std::move(matrices)) {
   for (size_t i = 0; i < matrices_.size(); ++i) {
     const PackedWeight& weight = *matrices_[i].weight;
     const int64_t step = kChunk / weight.panel;
@@ -60,7 +60,7 @@ void LinearStage::run(const Frame& frame, uint32_t item, uint32_t) const {
 
 GatedLinearStage::GatedLinearStage(LinearInput in, Matrix gate, Matrix up, std::optional<Rows> floats,
                                    std::optional<CodedRows> codes)
-    : in_(in),
+    : in_(std::move(in)),
       gate_(gate),
       up_(up),
       floats_(floats),
@@ -101,7 +101,7 @@ void GatedLinearStage::run(const Frame& frame, uint32_t item, uint32_t member) c
 }
 
 HeadStage::HeadStage(LinearInput in, const PackedWeight& vocabulary)
-    : in_(in),
+    : in_(std::move(in)),
       vocabulary_(vocabulary),
       chunk_panels_(kHeadChunk / vocabulary.panel),
       chunks_((vocabulary.panels() + chunk_panels_ - 1) / chunk_panels_) {}

@@ -184,8 +184,9 @@ void finish(const CommonFields& fields, const ServedModel& model, Job& job) {
   }
 }
 
-std::vector<int32_t> encode(const std::string& text, bool add_special, const char* field, const ServedModel& model) {
-  check_text_size(text, model);
+std::vector<int32_t> encode(const std::string& text, bool add_special, const char* field, const CommonFields& fields,
+                            const ServedModel& model) {
+  if (!fields.truncate_prompt_tokens) check_text_size(text, model);
   try {
     // Control tokens written in a prompt are parsed, as transformers and vLLM do: clients send rendered chats here.
     return model.tokenizer->encode(text, add_special, true);
@@ -267,7 +268,7 @@ Job prepare_chat(const ChatRequest& request, const ServedModel& model, const Api
   }
   const std::string text = render_chat(request, std::move(messages), model, policy);
   Prompt prompt;
-  prompt.ids = encode(text, fields.add_special_tokens.value_or(false), "messages", model);
+  prompt.ids = encode(text, fields.add_special_tokens.value_or(false), "messages", fields, model);
   job.prompts.push_back(std::move(prompt));
   finish(fields, model, job);
   return job;
@@ -283,7 +284,7 @@ Job prepare_completion(const CompletionRequest& request, const ServedModel& mode
   for (const auto& sent : request.prompts) {
     Prompt prompt;
     if (const std::string* text = std::get_if<std::string>(&sent)) {
-      prompt.ids = encode(*text, fields.add_special_tokens.value_or(true), "prompt", model);
+      prompt.ids = encode(*text, fields.add_special_tokens.value_or(true), "prompt", fields, model);
       if (fields.echo) prompt.text = *text;
     } else {
       prompt.ids = std::get<std::vector<int32_t>>(sent);
