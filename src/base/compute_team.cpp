@@ -8,8 +8,11 @@
 #include <atomic>
 #include <chrono>
 #include <climits>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "base/error.h"
 
 namespace gristmill {
 namespace {
@@ -92,6 +95,12 @@ struct ComputeTeam::State {
     }
   }
 
+  void end() {
+    stop.store(true, std::memory_order_seq_cst);
+    wake();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   // Runs items of this slot until none is left; false when the launch is over.
   bool take_items(Slot& slot, uint32_t epoch_now, uint32_t member) {
     uint64_t seen = slot.untaken.load(std::memory_order_acquire);
@@ -131,15 +140,20 @@ struct ComputeTeam::State {
 };
 
 ComputeTeam::ComputeTeam(int members) : state_(std::make_unique<State>()) {
-  for (int member = 1; member < members; ++member) {
-    state_->threads.emplace_back([state = state_.get(), member] { state->serve(static_cast<uint32_t>(member)); });
+  try {
+    for (int member = 1; member < members; ++member) {
+      state_->threads.emplace_back([state = state_.get(), member] { state->serve(static_cast<uint32_t>(member)); });
+    }
+  } catch (const std::system_error& error) {
+    const size_t started = state_->threads.size() + 1;
+    state_->end();
+    throw Error(cat("cannot start ", members, " threads: the system gives ", started, " (", error.what(),
+                    "); lower --threads"));
   }
 }
 
 ComputeTeam::~ComputeTeam() {
-  state_->stop.store(true, std::memory_order_seq_cst);
-  state_->wake();
-  for (std::thread& thread : state_->threads) thread.join();
+  state_->end();
 }
 
 int ComputeTeam::size() const {

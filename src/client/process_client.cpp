@@ -153,12 +153,12 @@ class ProcessClient final : public EngineClient {
       if (permanent || !was_ready || failures > most_restarts) {
         set_health(EngineHealth::dead, end);
         fail_everything(end);
-        if (was_ready) LOG_ERROR("Engine process ", end, "; giving up after ", failures, " failures");
+        if (was_ready) LOG_ERROR(end, "; giving up after ", failures, " failures");
         wait_for_stop();
         return;
       }
-      const std::string detail = cat("the engine process ", end, " and is being restarted");
-      LOG_ERROR("Engine process ", end, "; restarting it");
+      const std::string detail = cat(end, " and is being restarted");
+      LOG_ERROR(end, "; restarting it");
       set_health(EngineHealth::starting, detail);
       fail_everything(detail);
       pause(0.25 * (1 << std::min(failures - 1, 5)));
@@ -204,7 +204,8 @@ class ProcessClient final : public EngineClient {
     for (const auto& [id, why] : refused) table_.fail(id, why);
   }
 
-  // Runs an engine process to its end; returns how it ended, for people. `permanent`: starting again would not help.
+  // Runs an engine process to its end; returns how it ended, a sentence for people. `permanent`: starting again would
+  // not help.
   std::string serve_one_child(bool& permanent) {
     ChildProcess child(executable_, {"engine", "--fd", "3"});
     wire::FrameReader reader;
@@ -217,7 +218,7 @@ class ProcessClient final : public EngineClient {
     while (true) {
       if (stop_) {
         end_politely(child);
-        return "was stopped";
+        return "the engine process was stopped";
       }
       pollfd waited[2] = {{child.socket(), static_cast<short>(POLLIN | (outbox_pending() ? POLLOUT : 0)), 0},
                           {wake_fd_, POLLIN, 0}};
@@ -239,7 +240,7 @@ class ProcessClient final : public EngineClient {
       if (open) open = flush(child.socket());
       if (!open) {
         child.kill();  // the socket is closed: if the process lives on, it is of no use
-        return child.wait();
+        return cat("the engine process ", child.wait());
       }
       if (const auto stuck = find_stuck()) {
         child.kill();
@@ -312,7 +313,7 @@ class ProcessClient final : public EngineClient {
         break;
       }
       default:
-        throw Error(cat("sent an unexpected message ", static_cast<int>(frame.type)));
+        throw Error(cat("the engine process sent an unexpected message ", static_cast<int>(frame.type)));
     }
   }
 
@@ -335,10 +336,11 @@ class ProcessClient final : public EngineClient {
   std::optional<std::string> find_stuck() {
     const std::lock_guard lock(mutex_);
     if (seconds_since(last_heard_) > silence_limit_seconds) {
-      return cat("has not answered for ", static_cast<int>(silence_limit_seconds), " s");
+      return cat("the engine process has not answered for ", static_cast<int>(silence_limit_seconds), " s");
     }
     if (seconds_in_step_ > config_.watchdog_seconds) {
-      return cat("has been in one step for more than ", config_.watchdog_seconds, " s (--watchdog-seconds)");
+      return cat("the engine process has been in one step for more than ", config_.watchdog_seconds,
+                 " s (--watchdog-seconds)");
     }
     return std::nullopt;
   }

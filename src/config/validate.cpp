@@ -6,6 +6,8 @@
 namespace gristmill::config {
 namespace {
 
+constexpr int32_t most_threads = 4096;
+
 void at_least(const char* flag, int64_t value, int64_t least) {
   if (value < least) throw Error(cat(flag, " must be at least ", least, ", got ", value));
 }
@@ -25,17 +27,20 @@ void validate(const ServeConfig& config) {
   if (config.api.response_role.empty()) throw Error("--response-role must not be empty");
   one_of("--device", engine.device, {"cpu", "reference"});
   at_least("--threads", engine.threads, 0);
+  if (engine.threads > most_threads) {
+    throw Error(cat("--threads must be at most ", most_threads, ", got ", engine.threads));
+  }
   at_least("--max-model-len", engine.max_model_len, 0);
   at_least("--max-num-seqs", engine.max_num_seqs, 0);
   at_least("--max-num-batched-tokens", engine.max_num_batched_tokens, 0);
   at_least("--long-prefill-token-threshold", engine.long_prefill_token_threshold, 0);
   at_least("--mixed-prefill-tokens", engine.mixed_prefill_tokens, 0);
   at_least("--watchdog-seconds", static_cast<int64_t>(engine.watchdog_seconds), 1);
-  at_least("--block-size", engine.block_size, 1);
   at_least("--kv-cache-memory-bytes", engine.cache_bytes, 0);
   at_least("--num-gpu-blocks-override", engine.num_blocks_override, 0);
-  if (engine.block_size > 1024 || (engine.block_size & (engine.block_size - 1)) != 0) {
-    throw Error(cat("--block-size must be a power of two of at most 1024, got ", engine.block_size));
+  // What the CPU back end has layouts for.
+  if (engine.block_size < 8 || engine.block_size > 256 || (engine.block_size & (engine.block_size - 1)) != 0) {
+    throw Error(cat("--block-size must be 8, 16, 32, 64, 128 or 256, got ", engine.block_size));
   }
   if (engine.max_num_batched_tokens > 0 && engine.max_num_batched_tokens < engine.max_num_seqs) {
     throw Error(cat("max_num_batched_tokens (", engine.max_num_batched_tokens,

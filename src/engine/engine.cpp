@@ -346,7 +346,11 @@ void Engine::commit(const StepPlan& plan, const device::StepResult& result) {
   for (const PlanEntry& entry : plan.entries) {
     Sequence& s = *entry.sequence;
     const int32_t reported = reported_rows(entry);
-    commit_prompt_logprobs(entry, reported, result, row);
+    try {
+      if (s.state != SequenceState::finished) commit_prompt_logprobs(entry, reported, result, row);
+    } catch (const Error& error) {
+      emit_error(s, error.what(), false);
+    }
     row += static_cast<size_t>(reported);
     if (s.state != SequenceState::finished) {
       const int32_t computed = std::min(entry.first + entry.count, s.prompt_size());
@@ -393,15 +397,17 @@ void Engine::append_token(Sequence& s, const PlanEntry& entry, const device::Ste
       Sampled sampled =
           sampler_.sample({result.logits[row], static_cast<size_t>(s.request->known_tokens)}, s.sample_context());
       token = {sampled.token, sampled.sampled, std::move(sampled.top)};
-    } catch (const RequestError& error) {
+    } catch (const Error& error) {
       scheduler_->commit(entry, nullptr);
-      emit(s, nullptr, FinishReason::error, -1);
-      outputs_.back().error = error.what();
-      outputs_.back().bad_request = true;
+      emit_error(s, error.what(), dynamic_cast<const RequestError*>(&error) != nullptr);
       return;
     }
-  } else {
+  } else if (result.argmax[row] >= 0) {
     token.token = result.argmax[row];
+  } else {
+    scheduler_->commit(entry, nullptr);
+    emit_error(s, not_finite_message, false);
+    return;
   }
   scheduler_->commit(entry, &token.token);
   ++stats_.generated_tokens;
@@ -421,6 +427,12 @@ void Engine::append_token(Sequence& s, const PlanEntry& entry, const device::Ste
     finish = FinishReason::length;
   }
   emit(s, &token, finish, stop_token);
+}
+
+void Engine::emit_error(Sequence& s, const std::string& why, bool bad_request) {
+  emit(s, nullptr, FinishReason::error, -1);
+  outputs_.back().error = why;
+  outputs_.back().bad_request = bad_request;
 }
 
 void Engine::emit(Sequence& s, OutputToken* token, FinishReason finish, int32_t stop_token) {
@@ -450,8 +462,7 @@ void Engine::fail_step(const StepPlan& plan, const std::string& why) {
     Sequence& s = *entry.sequence;
     scheduler_->commit(entry, nullptr);
     if (s.state == SequenceState::finished) continue;
-    emit(s, nullptr, FinishReason::error, -1);
-    outputs_.back().error = why;
+    emit_error(s, why, false);
   }
   scheduler_->recompute_all();
 }

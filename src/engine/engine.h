@@ -50,6 +50,7 @@ class Engine {
   void commit(const StepPlan& plan, const device::StepResult& result);
   void commit_prompt_logprobs(const PlanEntry& entry, int32_t rows, const device::StepResult& result, size_t row);
   void append_token(Sequence& sequence, const PlanEntry& entry, const device::StepResult& result, size_t row);
+  void emit_error(Sequence& sequence, const std::string& why, bool bad_request);
   void emit(Sequence& sequence, OutputToken* token, FinishReason finish, int32_t stop_token);
   void settle_aborts(const StepPlan& pending);
   void count_step(const StepPlan& plan);

@@ -32,7 +32,16 @@ int32_t argmax(std::span<const float> values) {
   return 0;
 }
 
+// -inf alone is a value a model may give to an id that never follows.
+void expect_finite(std::span<const float> logits) {
+  if (!std::isfinite(max_value(logits)) || has_nan(logits)) throw Error(not_finite_message);
+}
+
 }  // namespace
+
+const char* const not_finite_message =
+    "the model's logits are not finite (NaN): its weights hold values that are no numbers, or a layer overflows; check "
+    "the model file, or try --dtype float32";
 
 void TokenCounts::add_prompt(std::span<const int32_t> tokens) {
   for (const int32_t token : tokens) counts_[token].prompt = true;
@@ -134,6 +143,7 @@ void Sampler::keep_only(std::span<const int32_t> ids) {
 }
 
 Sampled Sampler::sample(std::span<const float> logits, const SampleContext& context) {
+  expect_finite(logits);
   Sampled result;
   logits_.assign(logits.begin(), logits.end());
   weights_.resize(logits.size());
@@ -154,6 +164,12 @@ Sampled Sampler::sample(std::span<const float> logits, const SampleContext& cont
            result.top);
   }
   return result;
+}
+
+void Sampler::logprobs(std::span<const float> logits, int32_t token, int32_t top, TokenLogprob& of_token,
+                       std::vector<TokenLogprob>& best) {
+  expect_finite(logits);
+  report(logits, token, top, false, of_token, best);
 }
 
 void Sampler::report(std::span<const float> logits, int32_t token, int32_t top, bool as_logits, TokenLogprob& of_token,

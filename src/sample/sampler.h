@@ -46,6 +46,9 @@ struct Sampled {
   std::vector<TokenLogprob> top;
 };
 
+/// Why a row of logits has no next token, whatever the request asks for.
+extern const char* const not_finite_message;
+
 /// Draws one token from a row of logits. The result depends only on the logits and the context, never on other rows.
 /// Holds scratch for one vocabulary: one Sampler per thread.
 class Sampler {
@@ -54,13 +57,13 @@ class Sampler {
   /// Whether the argmax of the unchanged logits is the answer, so that the back end need not hand out the row.
   static bool argmax_is_enough(const SampleContext& context);
   /// `logits` may be shorter than the vocabulary: ids beyond them do not exist. The ids of the request must be below
-  /// their number. Throws RequestError when the request's masks leave no token.
+  /// their number. Throws RequestError when the request's masks leave no token, and Error (not_finite_message) when the
+  /// logits themselves hold NaN or have no finite largest value.
   Sampled sample(std::span<const float> logits, const SampleContext& context);
-  /// Log-probabilities of `token` (-inf when it is beyond the row) and of the `top` most likely tokens of a row.
+  /// Log-probabilities of `token` (-inf when it is beyond the row) and of the `top` most likely tokens of a row. Throws
+  /// Error (not_finite_message) as sample() does.
   void logprobs(std::span<const float> logits, int32_t token, int32_t top, TokenLogprob& of_token,
-                std::vector<TokenLogprob>& best) {
-    report(logits, token, top, false, of_token, best);
-  }
+                std::vector<TokenLogprob>& best);
 
  private:
   /// logprobs(), or with `as_logits` the logits themselves.

@@ -72,4 +72,13 @@ float max_value(std::span<const float> values) {
   return best;
 }
 
+GRISTMILL_VECTOR_CLONES
+bool has_nan(std::span<const float> values) {
+  const float* in = values.data();
+  const size_t size = values.size();
+  uint32_t found = 0;
+  for (size_t i = 0; i < size; ++i) found |= in[i] != in[i] ? 1u : 0u;
+  return found != 0;
+}
+
 }  // namespace gristmill

@@ -14,4 +14,7 @@ double lane_sum(std::span<const float> values);
 /// The largest value; -inf for an empty span. NaN is skipped.
 float max_value(std::span<const float> values);
 
+/// Whether any value is NaN.
+bool has_nan(std::span<const float> values);
+
 }  // namespace gristmill

@@ -1,12 +1,17 @@
 #include "base/compute_team.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 #include <vector>
+
+#include "base/error.h"
 
 namespace gristmill {
 namespace {
@@ -156,6 +161,24 @@ TEST(ComputeTeam, MembersThatHaveNothingToDoSleep) {
       static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   EXPECT_LT(used, 0.02);
 }
+
+// Thread stacks are address space; sanitizers and emulators need or ignore limits of it.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(ComputeTeam, ThreadsThatTheSystemRefusesAreAnError) {
+  const auto start_too_many = [] {
+    const rlimit limit{rlim_t{512} << 20, rlim_t{512} << 20};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    try {
+      const ComputeTeam team(4096);
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      std::_Exit(3);
+    }
+    std::_Exit(4);
+  };
+  EXPECT_EXIT(start_too_many(), testing::ExitedWithCode(3), "cannot start 4096 threads: .*lower --threads");
+}
+#endif
 
 }  // namespace
 }  // namespace gristmill

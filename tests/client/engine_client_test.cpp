@@ -187,6 +187,19 @@ TEST(ProcessClient, ACrashedEngineIsRestartedAndStreamsGetAnError) {
   EXPECT_EQ(after.end().finish, engine::FinishReason::length);
 }
 
+TEST(ProcessClient, AnEngineThatIsGoneForGoodIsTheSubjectOfTheError) {
+  const auto client = make_process_client(tiny_config(), "/bin/false");
+  std::string error;
+  try {
+    client->wait_ready(30);
+  } catch (const Error& thrown) {
+    error = thrown.what();
+  }
+  EXPECT_EQ(client->health(), EngineHealth::dead);
+  EXPECT_EQ(error, "the engine process exited with status 1");
+  EXPECT_EQ(client->health_detail(), error);
+}
+
 TEST(ProcessClient, AStoppedEngineIsNoticedWithinTenSeconds) {
   const auto client = make_process_client(tiny_config(), "/proc/self/exe");
   client->wait_ready(30);

@@ -141,7 +141,12 @@ TEST(Validate, NamesTheFlag) {
             "max_num_batched_tokens (16) must be greater than or equal to max_num_seqs (32).");
   EXPECT_NE(with([](ServeConfig& c) { c.engine.memory_utilization = 1.5; }).find("--gpu-memory-utilization"),
             std::string::npos);
-  EXPECT_NE(with([](ServeConfig& c) { c.engine.block_size = 12; }).find("--block-size"), std::string::npos);
+  for (const int32_t size : {-8, 0, 1, 4, 12, 512, 1024}) {
+    EXPECT_EQ(with([&](ServeConfig& c) { c.engine.block_size = size; }),
+              cat("--block-size must be 8, 16, 32, 64, 128 or 256, got ", size));
+  }
+  for (const int32_t size : {8, 256}) EXPECT_EQ(with([&](ServeConfig& c) { c.engine.block_size = size; }), "none");
+  EXPECT_EQ(with([](ServeConfig& c) { c.engine.threads = 100000; }), "--threads must be at most 4096, got 100000");
   EXPECT_NE(with([](ServeConfig& c) { c.engine.device = "tpu"; }).find("--device must be one of cpu, reference"),
             std::string::npos);
   EXPECT_NE(with([](ServeConfig& c) { c.api.stream_interval = 0; }).find("--stream-interval"), std::string::npos);

@@ -444,6 +444,29 @@ TEST_F(EngineTest, AFailedStepFailsItsRequestsOnly) {
   EXPECT_EQ((results[{4, 0}]), alone);
 }
 
+TEST_F(EngineTest, LogitsThatAreNotFiniteFailTheRequestWithoutBlamingIt) {
+  start();
+  backend.not_a_number = 60;
+  const EngineRequest other = request(9, {1, 2, 3, 4}, 6);
+  EngineRequest greedy = request(1, {1, 2, 60}, 5), drawn = request(2, {1, 2, 60}, 5);
+  EngineRequest scored = request(3, {1, 60, 2, 3}, 0), bounded = request(4, {1, 2, 60}, 5);
+  drawn.sampling.temperature = 1;
+  drawn.sampling.logprobs = 1;
+  scored.sampling.prompt_logprobs = 1;
+  bounded.sampling.allowed_token_ids = {3};
+  for (const EngineRequest& each : {greedy, drawn, other, scored, bounded}) engine->add(each);
+  run();
+  for (const RequestId id : {1, 2, 3, 4}) {
+    const Collected& got = results[{id, 0}];
+    EXPECT_EQ(got.finish, FinishReason::error) << id;
+    EXPECT_FALSE(got.bad_request) << id;
+    EXPECT_EQ(got.error.rfind("the model's logits are not finite (NaN)", 0), 0u) << got.error;
+    EXPECT_TRUE(got.tokens.empty());
+  }
+  EXPECT_EQ((results[{9, 0}].finish), FinishReason::length);
+  EXPECT_EQ(engine->stats().free_blocks, 64);
+}
+
 TEST_F(EngineTest, AnAbortFreesBlocksWithinAStep) {
   start();
   EngineRequest several = request(1, prompt(20, 1), 100);

@@ -1,5 +1,7 @@
 #pragma once
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <set>
 #include <vector>
@@ -29,6 +31,8 @@ class FakeBackend final : public Backend {
   int64_t state_copies = 0;
   /// A step that computes this id throws StepError, once per id put here.
   std::multiset<int32_t> poison;
+  /// Rows of this id have NaN for logits.
+  int32_t not_a_number = -1;
   int64_t steps = 0;
   int64_t rows = 0;
   int32_t most_rows = 0;
@@ -96,6 +100,10 @@ class FakeExecutable final : public Executable {
       int32_t best = 0;
       for (int32_t v = 1; v < FakeBackend::vocabulary; ++v) best = row[v] > row[best] ? v : best;
       argmax_.push_back(best);
+      if (inputs_.ids[static_cast<size_t>(inputs_.logit_rows[r])] == owner_.not_a_number) {
+        std::fill(row, row + FakeBackend::vocabulary, std::numeric_limits<float>::quiet_NaN());
+        argmax_.back() = -1;
+      }
       logits_.push_back(inputs_.want_logits[r] != 0 ? row : nullptr);
     }
     result_.argmax = argmax_;

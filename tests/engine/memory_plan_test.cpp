@@ -70,6 +70,66 @@ TEST(MemoryPlan, ValuesThatRefusalsNameAreAccepted) {
   EXPECT_NE(refusal(config, 0).find("(now 1000 B) to 1048576 bytes"), std::string::npos);
 }
 
+TEST(MemoryPlan, SnapshotsOfRecurrentStateCountInTheValueThatFits) {
+  const auto refusal = [](const EngineConfig& config, uint64_t state, int32_t length) -> std::string {
+    try {
+      device::MemoryPlan parts{mib, mib, mib};
+      parts.bytes_per_state = state;
+      plan_memory(config, parts, 64 * 1024 * mib, length, 4096, 8);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EngineConfig config;
+  config.cache_bytes = 1 << 20;
+  const std::string text = refusal(config, 2 * mib, 0);
+  EXPECT_NE(text.find("beside 8 snapshots of recurrent state of 2.00 MiB each"), std::string::npos) << text;
+  EXPECT_NE(text.find("(now 1.00 MiB) to 17825792 bytes"), std::string::npos) << text;  // a block and 8 snapshots
+  for (const uint64_t state : {uint64_t{1000}, mib / 16, mib, 100 * mib}) {
+    for (const int32_t length : {0, 16, 800, 4096}) {
+      config.cache_bytes = 1;
+      const std::string refused = refusal(config, state, length);
+      size_t at = refused.find("(now 1 B) to ");
+      ASSERT_NE(at, std::string::npos) << refused;
+      config.cache_bytes = std::stoll(refused.substr(at + 13));
+      EXPECT_EQ(refusal(config, state, length), "") << config.cache_bytes;
+      if (length == 0) continue;
+      config.cache_bytes = static_cast<int64_t>(length / 16 * mib - 1 + 8 * state);
+      const std::string short_of = refusal(config, state, length);
+      at = short_of.find("Set --kv-cache-memory-bytes to ");
+      if (at == std::string::npos) continue;
+      config.cache_bytes = std::stoll(short_of.substr(at + 31));
+      EXPECT_EQ(refusal(config, state, length), "") << config.cache_bytes;
+    }
+  }
+}
+
+TEST(MemoryPlan, ACacheBeyondTheMachinesMemoryIsRefusedByItsFlag) {
+  const auto refusal = [](const EngineConfig& config) -> std::string {
+    try {
+      plan_memory(config, {100 * mib, mib, mib}, 1024 * mib, 0, 4096, 8);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EngineConfig config;
+  config.memory_utilization = 0.5;
+  config.cache_bytes = int64_t{100} << 40;
+  EXPECT_EQ(refusal(config),
+            "--kv-cache-memory-bytes or VLLM_CPU_KVCACHE_SPACE asks for a KV cache of 100.00 TiB, and this machine has "
+            "1.00 GiB of memory. Lower it to 430964736 bytes or less.");
+  config.cache_bytes = 430964736;
+  EXPECT_EQ(refusal(config), "");
+  config.num_blocks_override = 2147483647;
+  EXPECT_EQ(refusal(config),
+            "--num-gpu-blocks-override 2147483647: that many blocks of 1.00 MiB take 2048.00 TiB, and this machine has "
+            "1.00 GiB of memory. Lower it to 411 or less.");
+  config.num_blocks_override = 411;
+  EXPECT_EQ(refusal(config), "");
+}
+
 TEST(MemoryPlan, WritesSizesForPeople) {
   EXPECT_EQ(bytes_text(12), "12 B");
   EXPECT_EQ(bytes_text(1536), "1.50 KiB");

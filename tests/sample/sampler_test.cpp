@@ -53,6 +53,35 @@ TEST(VectorMath, ExpIsWithinItsStatedError) {
   EXPECT_EQ(result, 0);
 }
 
+TEST(Sampler, LogitsThatAreNotFiniteAreTheModelsFaultAndMasksTheRequests) {
+  Sampler sampler(40);
+  Fixture f;
+  TokenLogprob own;
+  std::vector<TokenLogprob> top;
+  std::vector<std::vector<float>> wrong(4, std::vector<float>(40, 1));
+  wrong[0].assign(40, NAN);
+  wrong[1][37] = NAN;
+  wrong[2].assign(40, -INFINITY);
+  wrong[3][5] = INFINITY;
+  f.params.allowed_token_ids = {3};
+  for (const auto& logits : wrong) {
+    for (const float temperature : {0.0f, 1.0f}) {
+      f.params.temperature = temperature;
+      try {
+        sampler.sample(logits, f.context());
+        FAIL() << "drawn";
+      } catch (const Error& error) {
+        EXPECT_EQ(dynamic_cast<const RequestError*>(&error), nullptr);
+        EXPECT_EQ(std::string(error.what()).rfind("the model's logits are not finite (NaN)", 0), 0u) << error.what();
+      }
+    }
+    EXPECT_THROW(sampler.logprobs(logits, 1, 2, own, top), Error);
+  }
+  std::vector<float> masked(40, 1);
+  masked[3] = -INFINITY;
+  EXPECT_THROW(sampler.sample(masked, f.context()), RequestError);
+}
+
 TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) {
   Sampler sampler(5);
   Fixture f;

@@ -1,6 +1,7 @@
 #include "device/cpu/linear_stages.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace gristmill::device::cpu {
@@ -142,9 +143,9 @@ void ArgmaxStage::run(const Frame& frame, uint32_t item, uint32_t) const {
     const HeadStage::Best* const best = head_.best(frame, row);
     HeadStage::Best top = best[0];
     for (int64_t i = 1; i < head_.chunks(); ++i) {
-      if (best[i].value > top.value) top = best[i];
+      if (best[i].value > top.value || std::isnan(best[i].value)) top = best[i];
     }
-    reinterpret_cast<int32_t*>(frame.scratch + out_)[row] = top.id;
+    reinterpret_cast<int32_t*>(frame.scratch + out_)[row] = std::isfinite(top.value) ? top.id : -1;
   }
 }
 

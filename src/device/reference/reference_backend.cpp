@@ -1,6 +1,7 @@
 // The scalar decomposition of every op as a complete back end: one thread, float32 arithmetic on the weights' exact
 // values, integers for the classes that are defined by them (i8_channel, i4_channel).
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -235,7 +236,8 @@ const StepResult& ReferenceExecutable::wait(Ticket ticket) {
   logits_.resize(rows);
   for (size_t i = 0; i < rows; ++i) {
     const float* const row = scratch(plan_.logits) + i * vocabulary;
-    argmax_[i] = argmax(row, program_->vocabulary());
+    const int32_t best = argmax(row, program_->vocabulary());
+    argmax_[i] = std::isfinite(row[best]) ? best : -1;
     logits_[i] = inputs_.want_logits[i] != 0 ? row : nullptr;
   }
   result_.argmax = argmax_;

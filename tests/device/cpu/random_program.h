@@ -120,6 +120,7 @@ struct RandomModel {
   int layers = 2, hidden = 96, heads = 6, kv_heads = 2, head_dim = 16, ffn = 160, vocabulary = 203;
   Encoding query = kQ41, key = kQ40, value = kQ80, output = kBf16, gate = kQ41, up = kQ40, down = kQ81, table = kQ80;
   bool tied = true, biases = true, taps = false, rope = true;
+  float last_norm = 1.0f;  ///< size of the last norm's weights
 };
 
 inline std::shared_ptr<const Program> random_program(const RandomModel& m) {
@@ -166,7 +167,9 @@ inline std::shared_ptr<const Program> random_program(const RandomModel& m) {
     x = builder.residual(x, builder.linear(inner, {}, {linear("down", m.hidden, m.ffn, m.down, false)})[0]);
     if (m.taps) builder.tap(x, layer + 1);
   }
-  const Norm last{vector("output_norm", m.hidden), 1e-5f};
+  const Norm last{builder.weight(std::make_shared<RandomWeight>("output_norm", 1, m.hidden, kF32, seed++,
+                                                                std::sqrt(static_cast<float>(m.hidden)) * m.last_norm)),
+                  1e-5f};
   builder.head(x, last, m.tied ? table : matrix("vocabulary", m.vocabulary, m.hidden, m.table));
   return std::make_shared<const Program>(std::move(builder).build());
 }
