@@ -94,7 +94,8 @@ class EngineChat final : public ChatBackend {
     const text::TextModel text_model = text::load_text_model(model);
     tokenizer_ = text_model.tokenizer;
     end_ids_ = text_model.end_ids;
-    template_ = std::make_unique<text::ChatTemplate>(text_model.chat_template, text_model.bos, text_model.eos);
+    template_ = std::make_unique<text::ChatTemplate>(text_model.chat_template, text_model.bos, text_model.eos,
+                                                     text::ContentFormat::automatic, text_model.chat_template_origin);
     info_ = client_->wait_ready(-1);
   }
 

@@ -5,30 +5,22 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <mutex>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "client/engine_client.h"
 #include "model/model.h"
 #include "text/chat_template.h"
+#include "weights/mapped_file.h"
 
 namespace gristmill::cli {
 namespace {
 
 constexpr int32_t kTextWindow = 512;
 constexpr int32_t kInFlight = 4;
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(cat(path, ": cannot be opened"));
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (in.bad()) throw Error(cat(path, ": cannot be read"));
-  return text;
-}
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -71,9 +63,9 @@ class Collector {
 };
 
 void add_chats(const PerplexityOptions& options, const text::TextModel& model, Collector& collector) {
-  const text::ChatTemplate chat_template(model.chat_template, model.bos, model.eos);
-  std::ifstream in(options.file, std::ios::binary);
-  if (!in) throw Error(cat(options.file, ": cannot be opened"));
+  const text::ChatTemplate chat_template(model.chat_template, model.bos, model.eos, text::ContentFormat::automatic,
+                                         model.chat_template_origin);
+  std::istringstream in{std::string(weights::MappedFile(options.file).text())};
   const int32_t context = options.context > 0 ? options.context : INT32_MAX;
   std::string line;
   for (int64_t number = 1; std::getline(in, line) && !collector.full(); ++number) {
@@ -86,25 +78,29 @@ void add_chats(const PerplexityOptions& options, const text::TextModel& model, C
       throw Error(cat(place, ": ", error.what()));
     }
   }
-  if (in.bad()) throw Error(cat(options.file, ": cannot be read"));
 }
 
 /// The sums of what has been scored, fed by the engine's thread.
 class Scores {
  public:
-  Scores(Perplexity& total, Progress& progress) : total_(total), progress_(progress) {}
+  Scores(std::string model, Perplexity& total, Progress& progress)
+      : model_(std::move(model)), total_(total), progress_(progress) {}
 
   void take(engine::EngineOutput&& output) {
     const std::lock_guard lock(mutex_);
     for (size_t i = 1; i < output.prompt_logprobs.size(); ++i) {
       const TokenLogprob& token = output.prompt_logprobs[i].sampled;
+      if (!std::isfinite(token.logprob) && failure_.empty())
+        failure_ = cat(model_, ": the model's outputs are not finite (log-likelihood ", token.logprob,
+                       "); its weights are damaged, or too large for the precision");
       total_.nll -= static_cast<double>(token.logprob);
       total_.likeliest += token.rank == 1 ? 1 : 0;
       ++total_.scored;
     }
     progress_.advance(output.prompt_logprobs.size());
     if (output.finish == engine::FinishReason::none) return;
-    if (output.finish == engine::FinishReason::error && failure_.empty()) failure_ = output.error;
+    if (output.finish == engine::FinishReason::error && failure_.empty())
+      failure_ = cat(model_, ": the engine failed: ", output.error);
     --open_;
     changed_.notify_all();
   }
@@ -117,10 +113,11 @@ class Scores {
   void wait_below(int32_t most) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return open_ < most; });
-    if (!failure_.empty()) throw Error(cat("the engine failed: ", failure_));
+    if (!failure_.empty()) throw Error(failure_);
   }
 
  private:
+  const std::string model_;
   Perplexity& total_;
   Progress& progress_;
   std::mutex mutex_;
@@ -154,7 +151,8 @@ ScoredText read_scored_text(const PerplexityOptions& options, const text::TextMo
   } else {
     const int32_t context = options.context > 0 ? options.context : kTextWindow;
     try {
-      collector.add(model.tokenizer->encode(read_file(options.file), false, /*parse_special=*/false), context);
+      collector.add(model.tokenizer->encode(weights::MappedFile(options.file).text(), false, /*parse_special=*/false),
+                    context);
     } catch (const RequestError& error) {
       throw Error(cat(options.file, ": ", error.what()));
     }
@@ -180,7 +178,7 @@ Perplexity score(const PerplexityOptions& options, const ScoredText& text) {
 
   Perplexity total;
   TerminalProgress progress;
-  const auto scores = std::make_shared<Scores>(total, progress);
+  const auto scores = std::make_shared<Scores>(options.engine.model, total, progress);
   progress.begin("scoring", static_cast<uint64_t>(text.tokens));
   const double started = seconds_now();
   for (const std::vector<int32_t>& sequence : text.sequences) {

@@ -44,7 +44,8 @@ struct Perplexity {
   double value() const;
 };
 
-/// Loads the model into an engine of this process and scores `text`; progress goes to stderr. Throws Error.
+/// Loads the model into an engine of this process and scores `text`; progress goes to stderr. Throws Error, also when
+/// an output of the model is not finite.
 Perplexity score(const PerplexityOptions& options, const ScoredText& text);
 
 }  // namespace gristmill::cli

@@ -12,6 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/perplexity.h"
 #include "quantize/quantizer.h"
+#include "weights/mapped_file.h"
 
 namespace gristmill::cli {
 namespace {
@@ -60,12 +61,19 @@ void print_json(const quantize::QuantizeReport& report, const std::optional<Scor
   std::puts(boost::json::serialize(object).c_str());
 }
 
-Perplexity perplexity_of(const std::string& model, const std::string& file, int threads) {
+/// `file` as the tokens of the source's tokenizer, which the quantized folder shares.
+ScoredText text_of(const std::string& source, const std::string& file, int64_t max_tokens) {
+  PerplexityOptions options;
+  options.file = file;
+  options.max_tokens = max_tokens;
+  return read_scored_text(options, text::load_text_model(source));
+}
+
+Perplexity perplexity_of(const std::string& model, const ScoredText& text, int threads) {
   PerplexityOptions options;
   options.engine.model = model;
   options.engine.threads = threads;
-  options.file = file;
-  return score(options, read_scored_text(options, text::load_text_model(model)));
+  return score(options, text);
 }
 
 }  // namespace
@@ -74,7 +82,7 @@ int quantize(const std::vector<std::string>& words) {
   CLI::App command("Quantize a Hugging Face folder to msmodelslim's layout (\"ascend\").", "gristmill quantize");
   quantize::QuantizeOptions options;
   std::string scheme, calibration, evaluation;
-  int64_t calibration_tokens = 2048;
+  int64_t calibration_tokens = 2048, shard_bytes = int64_t{4} << 30;
   bool json = false;
   options.threads = usable_cores();
   command.add_option("SRC", options.source, "A folder of float weights, or of FP8 in blocks")->required();
@@ -92,7 +100,9 @@ int quantize(const std::vector<std::string>& words) {
   command.add_option("--recipe", options.recipe, "Which matrices (the architecture's usual ones)")
       ->check(CLI::IsMember({"minimax-m2", "qwen3.5", "all-linear"}));
   command.add_option("--evaluate", evaluation, "Text or *.jsonl of chats: perplexity before and after");
-  command.add_option("--shard-bytes", options.shard_bytes, "Largest shard (4 GiB)")->transform(CLI::AsSizeValue(false));
+  command.add_option("--shard-bytes", shard_bytes, "Largest shard (4 GiB)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 60));
   command.add_option("--threads", options.threads, "Threads (all usable cores)")->check(CLI::Range(1, 4096));
   command.add_flag("--json", json, "Print the report as one JSON object");
   if (const std::optional<int> status = parse_words(command, words)) return *status;
@@ -104,21 +114,23 @@ int quantize(const std::vector<std::string>& words) {
   if (is_static == calibration.empty())
     throw Error(is_static ? "--scheme w8a8-static needs a --calibration FILE"
                           : cat("--calibration is for w8a8-static; ", scheme, " needs none"));
+  options.shard_bytes = static_cast<uint64_t>(shard_bytes);
+  options.target = quantize::new_folder(options.target);
+  // All that is read is looked at before the work, which may take hours.
+  for (const std::string& file : {calibration, evaluation})
+    if (!file.empty()) weights::MappedFile{file};
+  std::optional<ScoredText> scored;
+  if (!evaluation.empty()) scored = text_of(options.source, evaluation, 0);
   TerminalProgress progress;
   quantize::InputRanges ranges;
-  if (is_static) {
-    PerplexityOptions sample;
-    sample.engine.model = options.source;
-    sample.file = calibration;
-    sample.max_tokens = calibration_tokens;
+  if (is_static)
     ranges = quantize::measure_input_ranges(
-        options.source, read_scored_text(sample, text::load_text_model(options.source)).sequences, progress);
-  }
+        options.source, text_of(options.source, calibration, calibration_tokens).sequences, progress);
   const quantize::QuantizeReport report = quantize::quantize_folder(options, ranges, progress);
   std::optional<Scores> scores;
-  if (!evaluation.empty())
-    scores = Scores{perplexity_of(options.source, evaluation, options.threads),
-                    perplexity_of(options.target, evaluation, options.threads)};
+  if (scored)
+    scores = Scores{perplexity_of(options.source, *scored, options.threads),
+                    perplexity_of(options.target, *scored, options.threads)};
   if (json) {
     print_json(report, scores);
   } else {

@@ -1,6 +1,8 @@
 #include "quantize/input_ranges.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -35,8 +37,12 @@ InputRanges measure_input_ranges(const std::string& path, const std::vector<std:
 
   InputRanges ranges;
   device::reference::watch_linears(*executable, [&](const device::WeightSource& weight, std::span<const float> rows) {
-    const auto [low, high] = std::minmax_element(rows.begin(), rows.end());
     InputRange& range = ranges[weight.name()];
+    if (!std::all_of(rows.begin(), rows.end(), [](float value) { return std::isfinite(value); })) {
+      range = {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
+      return;
+    }
+    const auto [low, high] = std::minmax_element(rows.begin(), rows.end());
     range.low = std::min(range.low, *low);
     range.high = std::max(range.high, *high);
   });

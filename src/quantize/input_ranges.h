@@ -15,7 +15,8 @@ struct InputRange {
 using InputRanges = std::map<std::string, InputRange>;
 
 /// Runs the model on token sequences, each from an empty context, in float32 on the reference back end, and keeps the
-/// range of what every linear reads. Throws Error when there is no token.
+/// range of what every linear reads; its ends are infinite where an input is not finite. Throws Error when there is no
+/// token.
 InputRanges measure_input_ranges(const std::string& model, const std::vector<std::vector<int32_t>>& sequences,
                                  Progress& progress);
 

@@ -1,7 +1,9 @@
 #include "quantize/quantizer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -77,6 +79,30 @@ int64_t layer_of(const std::string& tensor) {
   return tensor.starts_with("mtp.") ? -1 : layer;
 }
 
+bool all_finite(const float* values, int64_t count) {
+  return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
+}
+
+/// A folder that goes away with this object, unless it has been renamed.
+class PartialFolder {
+ public:
+  explicit PartialFolder(fs::path path) : path_(std::move(path)) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~PartialFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
 /// One tensor of the source, or one expert's part of it, and what becomes of it.
 struct Job {
   TensorView source;
@@ -100,6 +126,7 @@ class FolderQuantizer {
     if (quantization.kind != model::HfQuantization::Kind::none &&
         quantization.kind != model::HfQuantization::Kind::fp8_blocks)
       throw Error(cat(keys_.path(), ": only float weights and FP8 in blocks can be quantized"));
+    options_.target = new_folder(options.target);
     fp8_ = quantization;
     const bool has_experts = model::read_experts(keys_) != 0;
     recipe_ = options.recipe.empty() ? weights::recipe_for(config_.architecture, has_experts)
@@ -111,9 +138,8 @@ class FolderQuantizer {
 
   QuantizeReport run(Progress& progress) {
     plan();
-    const fs::path partial = options_.target + ".partial";
-    fs::remove_all(partial);
-    fs::create_directories(partial);
+    const PartialFolder folder(options_.target + ".partial");
+    const fs::path& partial = folder.path();
     write_weights(partial.string(), progress);
     write_description(partial.string());
     write_config(partial.string());
@@ -129,7 +155,6 @@ class FolderQuantizer {
       throw Error(cat(options.source, ": must be a Hugging Face folder (config.json and safetensors)"));
     if (weights::QuantDescription::find(options.source) != nullptr)
       throw Error(cat(options.source, ": is quantized already; give the float checkpoint"));
-    if (fs::exists(options.target)) throw Error(cat(options.target, ": exists already; name a new folder"));
     return options.source;
   }
 
@@ -235,16 +260,39 @@ class FolderQuantizer {
     throw Error(cat(options_.source, ": no group of 256, 128, 64 or 32 columns divides all its matrices; use w4a8"));
   }
 
+  std::shared_ptr<const device::WeightSource> source_of(const Job& job) const {
+    if (!has_block_scales(job.source))
+      return weights::make_weight_source(checkpoint_, job.source.name, weights::ReadAs::exact);
+    return weights::make_block_fp8_source(checkpoint_, job.source.name, job.source.name + "_scale_inv", fp8_.block_rows,
+                                          fp8_.block_columns, weights::ReadAs::exact);
+  }
+
+  /// For floats that are copied as they are.
+  void check_finite(const Job& job) {
+    const auto source = source_of(job);
+    std::atomic<bool> finite{true};
+    in_parallel(team_, job.rows, [&](int64_t first, int64_t count) {
+      std::vector<float> row(static_cast<size_t>(job.columns));
+      for (int64_t i = first; i < first + count && finite; ++i) {
+        source->read_f32(job.first_row + i, 1, row.data());
+        if (!all_finite(row.data(), job.columns)) finite = false;
+      }
+    });
+    if (!finite) fail_infinite(job.source.name);
+  }
+  [[noreturn]] void fail_infinite(const std::string& name) const {
+    fail(name, "holds a number that is not finite; the checkpoint is damaged");
+  }
+
   FloatMatrix read(const Job& job) {
     FloatMatrix matrix{job.rows, job.columns, std::vector<float>(static_cast<size_t>(job.rows * job.columns))};
-    const auto source =
-        has_block_scales(job.source)
-            ? weights::make_block_fp8_source(checkpoint_, job.source.name, job.source.name + "_scale_inv",
-                                             fp8_.block_rows, fp8_.block_columns, weights::ReadAs::exact)
-            : weights::make_weight_source(checkpoint_, job.source.name, weights::ReadAs::exact);
+    const auto source = source_of(job);
+    std::atomic<bool> finite{true};
     in_parallel(team_, job.rows, [&](int64_t first, int64_t count) {
       source->read_f32(job.first_row + first, count, matrix.row(first));
+      if (!all_finite(matrix.row(first), count * job.columns)) finite = false;
     });
+    if (!finite) fail_infinite(job.source.name);
     if (quarot_) quarot_->fold(job.name, &matrix, team_);
     return matrix;
   }
@@ -256,6 +304,7 @@ class FolderQuantizer {
     if (source->rows() * source->columns() != job.rows) fail(name, cat("must have ", job.rows, " elements"));
     std::vector<float> bias(static_cast<size_t>(job.rows));
     source->read_f32(0, source->rows(), bias.data());
+    if (!all_finite(bias.data(), job.rows)) fail_infinite(name);
     return bias;
   }
 
@@ -263,6 +312,8 @@ class FolderQuantizer {
     if (job.scheme.type != QuantType::w8a8) return {};
     const auto at = ranges_.find(job.name);
     if (at == ranges_.end()) fail(job.name, "calibration did not reach this linear; its input is unknown");
+    if (!std::isfinite(at->second.low) || !std::isfinite(at->second.high))
+      fail(job.name, "its inputs in calibration are not finite; this text does not go with this model");
     return at->second;
   }
 
@@ -295,6 +346,7 @@ class FolderQuantizer {
       } else if (has_block_scales(job.source)) {
         writer.write(encoded(read(job).values, "BF16"));
       } else {
+        if (is_float(job.source.type)) check_finite(job);
         writer.write(
             {reinterpret_cast<const char*>(job.source.bytes.data()) +
                  static_cast<uint64_t>(job.first_row) * (bytes / static_cast<uint64_t>(std::max<int64_t>(1, job.rows))),
@@ -384,6 +436,15 @@ class FolderQuantizer {
 };
 
 }  // namespace
+
+std::string new_folder(const std::string& name) {
+  if (name.empty()) throw Error("the folder to write has an empty name; name a new folder");
+  std::string path = fs::path(name).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  // A link that leads nowhere is taken, too.
+  if (fs::exists(fs::symlink_status(path))) throw Error(cat(path, ": exists already; name a new folder"));
+  return path;
+}
 
 QuantizeReport quantize_folder(const QuantizeOptions& options, const InputRanges& ranges, Progress& progress) {
   return FolderQuantizer(options, ranges).run(progress);

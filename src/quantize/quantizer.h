@@ -38,9 +38,13 @@ struct QuantizeReport {
   int group = 0;
 };
 
+/// `name` without trailing slashes, if a folder of that name can be made. Throws Error when it is empty or taken.
+std::string new_folder(const std::string& name);
+
 /// Writes the folder in msmodelslim's layout ("ascend"): weights, index, description, and the source's config and
 /// tokenizer files. `ranges` are the inputs of the linears for w8a8_static. The folder appears under its name when it
-/// is complete. Throws Error naming what does not fit.
+/// is complete; a failure leaves nothing behind. Throws Error naming what does not fit, or the tensor that holds a
+/// number that is not finite.
 QuantizeReport quantize_folder(const QuantizeOptions& options, const InputRanges& ranges, Progress& progress);
 
 }  // namespace gristmill::quantize

@@ -22,18 +22,23 @@ text::ContentFormat format_named(const std::string& name) {
   return text::ContentFormat::automatic;
 }
 
-std::string template_source(const config::ServeConfig& config, const std::string& own) {
+struct TemplateSource {
+  std::string text;
+  std::string origin;  ///< file or flag, for messages
+};
+
+TemplateSource template_source(const config::ServeConfig& config, const text::TextModel& own) {
   const std::string& wanted = config.model.chat_template;
-  if (wanted.empty()) return own;
+  if (wanted.empty()) return {own.chat_template, own.chat_template_origin};
   std::error_code ignored;
   if (std::filesystem::is_regular_file(wanted, ignored)) {
     std::ifstream in(wanted, std::ios::binary);
     std::string source((std::istreambuf_iterator<char>(in)), {});
     if (!in) throw Error(cat("--chat-template ", wanted, ": cannot be read"));
-    return source;
+    return {source, cat("--chat-template ", wanted)};
   }
   // One line of text is a template itself if it holds any template syntax.
-  if (wanted.find_first_of("{}\n") != std::string::npos) return wanted;
+  if (wanted.find_first_of("{}\n") != std::string::npos) return {wanted, "--chat-template"};
   throw Error(cat("--chat-template ", wanted, ": appears path-like, but there is no such file"));
 }
 
@@ -130,15 +135,19 @@ std::shared_ptr<ServedModel> load_served_model(const config::ServeConfig& config
   }
   const std::string bos = text_model.bos, eos = text_model.eos;
   const text::ContentFormat format = format_named(config.model.content_format);
-  const auto compile = [bos, eos, format](const std::string& source, uint64_t most_steps) -> RenderChat {
-    const auto parsed = std::make_shared<text::ChatTemplate>(source, bos, eos, format, most_steps);
+  const auto compile = [bos, eos, format](const std::string& source, const std::string& origin,
+                                          uint64_t most_steps) -> RenderChat {
+    const auto parsed = std::make_shared<text::ChatTemplate>(source, bos, eos, format, origin, most_steps);
     return [parsed](const boost::json::array& messages, const boost::json::object& kwargs) {
       return parsed->render(messages, kwargs);
     };
   };
-  model->render = compile(template_source(config, text_model.chat_template), 50'000'000);
+  const TemplateSource own = template_source(config, text_model);
+  model->render = compile(own.text, own.origin, 50'000'000);
   // A template out of a request is rendered while others wait: about 10 ms at most.
-  model->compile_template = [compile](const std::string& source) { return compile(source, 1'000'000); };
+  model->compile_template = [compile](const std::string& source) {
+    return compile(source, "chat template", 1'000'000);
+  };
   return model;
 }
 

@@ -15,11 +15,11 @@ namespace json = boost::json;
 constexpr std::string_view probe_text = "q7ZrobeTextW4k";
 constexpr std::string_view probe_tag = "q7ZrobeTagW4k";
 
-jinja::Template parse(const std::string& source) {
+jinja::Template parse(const std::string& source, const std::string& origin) {
   try {
     return jinja::Template::parse(source);
   } catch (const jinja::TemplateError& error) {
-    throw Error(cat("chat template: ", error.what()));
+    throw Error(cat(origin, ": ", error.what()));
   }
 }
 
@@ -32,8 +32,9 @@ const char* const default_chat_template =
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 struct ChatTemplate::Impl {
-  Impl(const std::string& source, std::string bos_token, std::string eos_token, uint64_t most_steps)
-      : parsed(parse(source)), bos(std::move(bos_token)), eos(std::move(eos_token)), steps(most_steps) {}
+  Impl(const std::string& source, std::string bos_token, std::string eos_token, const std::string& origin,
+       uint64_t most_steps)
+      : parsed(parse(source, origin)), bos(std::move(bos_token)), eos(std::move(eos_token)), steps(most_steps) {}
 
   jinja::Dict context(jinja::Value messages, const json::object& kwargs) const {
     jinja::Dict variables{{"bos_token", bos},
@@ -78,8 +79,8 @@ struct ChatTemplate::Impl {
 };
 
 ChatTemplate::ChatTemplate(const std::string& source, std::string bos_token, std::string eos_token,
-                           ContentFormat format, uint64_t most_steps)
-    : impl_(std::make_unique<Impl>(source, std::move(bos_token), std::move(eos_token), most_steps)) {
+                           ContentFormat format, const std::string& origin, uint64_t most_steps)
+    : impl_(std::make_unique<Impl>(source, std::move(bos_token), std::move(eos_token), origin, most_steps)) {
   switch (format) {
     case ContentFormat::automatic:
       impl_->support = impl_->find_support();

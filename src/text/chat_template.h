@@ -21,9 +21,11 @@ enum class ContentFormat : uint8_t {
 /// is there under both of its names, `reasoning` and `reasoning_content`.
 class ChatTemplate {
  public:
-  /// Throws Error with line and column of a mistake in `source`. `most_steps`: what a render may take (jinja::Limits).
+  /// Throws Error with `origin` (where `source` is from: a file, a flag), line and column of a mistake in `source`.
+  /// `most_steps`: what a render may take (jinja::Limits).
   ChatTemplate(const std::string& source, std::string bos_token, std::string eos_token,
-               ContentFormat format = ContentFormat::automatic, uint64_t most_steps = 50'000'000);
+               ContentFormat format = ContentFormat::automatic, const std::string& origin = "chat template",
+               uint64_t most_steps = 50'000'000);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

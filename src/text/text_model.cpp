@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/error.h"
 #include "text/chat_template.h"
 #include "text/tokenizer_hf.h"
 #include "weights/gguf.h"
+#include "weights/mapped_file.h"
 
 namespace gristmill::text {
 namespace {
@@ -19,16 +18,15 @@ namespace json = boost::json;
 
 constexpr std::uintmax_t largest_text = 512u << 20;
 
-/// The file's text, or "" when there is no such file.
+/// The file's text, or "" when there is no such file or nothing in it. Throws Error when it is no regular file.
 std::string read_if_there(const fs::path& path) {
   std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error) return "";
-  if (size > largest_text) throw Error(cat(path.string(), ": larger than any such file should be"));
-  std::ifstream in(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (!in && !in.eof()) throw Error(cat(path.string(), ": cannot be read"));
-  return text;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return "";
+  if (fs::is_regular_file(status) && fs::file_size(path, error) == 0) return "";
+  const weights::MappedFile file(path.string());
+  if (file.bytes().size() > largest_text) throw Error(cat(path.string(), ": larger than any such file should be"));
+  return std::string(file.text());
 }
 
 json::object parse_object(const fs::path& path, const std::string& text) {
@@ -59,11 +57,14 @@ void add_end_ids(const json::object& config, std::vector<int32_t>& ids) {
 
 // Newer folders have chat_template.jinja; older ones keep the template, or a list of named ones, in
 // tokenizer_config.json.
-std::string folder_template(const fs::path& folder, const json::object& tokenizer_config) {
-  std::string own = read_if_there(folder / "chat_template.jinja");
-  if (!own.empty()) return own;
+void take_folder_template(const fs::path& folder, const json::object& tokenizer_config, TextModel& model) {
+  model.chat_template_origin = (folder / "chat_template.jinja").string();
+  model.chat_template = read_if_there(model.chat_template_origin);
+  if (!model.chat_template.empty()) return;
+  model.chat_template_origin = cat((folder / "tokenizer_config.json").string(), ": key \"chat_template\"");
+  model.chat_template = default_chat_template;
   const json::value* value = tokenizer_config.if_contains("chat_template");
-  if (value != nullptr && value->is_string()) return std::string(value->get_string());
+  if (value != nullptr && value->is_string()) model.chat_template = std::string(value->get_string());
   if (value != nullptr && value->is_array()) {
     for (const json::value& entry : value->get_array()) {
       if (!entry.is_object()) continue;
@@ -71,11 +72,11 @@ std::string folder_template(const fs::path& folder, const json::object& tokenize
       const json::value* source = entry.get_object().if_contains("template");
       if (name != nullptr && name->is_string() && name->get_string() == "default" && source != nullptr &&
           source->is_string()) {
-        return std::string(source->get_string());
+        model.chat_template = std::string(source->get_string());
+        return;
       }
     }
   }
-  return default_chat_template;
 }
 
 /// Every token needs a row of the embedding; rows without a token are padding.
@@ -104,6 +105,7 @@ TextModel from_gguf(const std::string& path) {
                      cat("tensor \"", kTable, "\""));
   }
   model.chat_template = file->string("tokenizer.chat_template", default_chat_template);
+  model.chat_template_origin = cat(path, ": key \"tokenizer.chat_template\"");
   model.end_ids = model.tokenizer->end_ids();
   finish(model);
   return model;
@@ -122,7 +124,7 @@ TextModel from_folder(const fs::path& folder) {
   } catch (const Error& error) {
     throw Error(cat(folder.string(), ": ", error.what()));
   }
-  model.chat_template = folder_template(folder, parse_object(tokenizer_config_path, tokenizer_config));
+  take_folder_template(folder, parse_object(tokenizer_config_path, tokenizer_config), model);
   model.end_ids = model.tokenizer->end_ids();
   model.generation_config = read_if_there(folder / "generation_config.json");
   add_end_ids(parse_object(folder / "generation_config.json", model.generation_config), model.end_ids);

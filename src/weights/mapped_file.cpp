@@ -22,7 +22,8 @@ namespace {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a FIFO would wait for a writer. It has no effect on regular files.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(path, "cannot be opened", errno);
   struct stat info = {};
   if (::fstat(fd, &info) != 0) {
@@ -32,7 +33,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(cat(path, ": is not a file; name the model file itself"));
+    throw Error(cat(path, S_ISDIR(info.st_mode) ? ": is not a file but a folder; name the file itself"
+                                                : ": is not a regular file; only those are read"));
   }
   if (info.st_size == 0) {
     ::close(fd);

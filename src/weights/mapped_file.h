@@ -9,7 +9,8 @@ namespace gristmill::weights {
 /// A whole file, mapped read only. Opening reads nothing: pages come in as they are touched.
 class MappedFile {
  public:
-  /// Throws Error naming the file and the system's reason; directories and empty files are refused.
+  /// Throws Error naming the file and the system's reason; only regular files that are not empty are
+  /// taken, and nothing else is waited for.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -17,6 +18,7 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
   bool holds(std::span<const std::byte> part) const;
   /// Drops the pages that lie wholly inside `part` from this process; they are read again when touched. Thread safe.
   void drop_pages(std::span<const std::byte> part) const;

@@ -1,5 +1,6 @@
 #include "weights/quantized_source.h"
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cmath>
@@ -7,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "weights/mapped_file.h"
 #include "weights/row_quantizer.h"
 
 namespace gristmill::weights {
@@ -70,6 +72,9 @@ class QuantizedSource final : public device::WeightSource {
 
  private:
   void quantize(const float* row, int8_t* codes, float* scale) const {
+    if (!std::all_of(row, row + columns(), [](float value) { return std::isfinite(value); }))
+      throw Error(cat("tensor ", quoted(name()),
+                      ": holds a number that is not finite and cannot be quantized; the model file is damaged"));
     if (encoding().cls == ComputeClass::i8_channel) {
       quantize_row_int8(row, columns(), codes, scale);
     } else {

@@ -26,7 +26,8 @@ class QuantizationErrors {
   int expected_ = 0;
 };
 
-/// A float weight as i8_channel or i4_channel, quantized row by row as it is read.
+/// A float weight as i8_channel or i4_channel, quantized row by row as it is read. Reading throws Error naming
+/// the tensor when a weight is not finite.
 std::shared_ptr<const device::WeightSource> quantize_source(std::shared_ptr<const device::WeightSource> base,
                                                             WeightBits bits,
                                                             std::shared_ptr<QuantizationErrors> errors);

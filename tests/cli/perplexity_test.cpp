@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cli/eval.h"
+#include "weights/gguf_bytes.h"
 #include "weights/safetensors.h"
 
 namespace gristmill::cli {
@@ -156,6 +157,35 @@ TEST_F(PerplexityTest, ScoreIsTheLikelihoodThatTheLogitsSay) {
   EXPECT_NEAR(result.nll, nll, 1e-3);
   EXPECT_EQ(result.likeliest, likeliest);
   EXPECT_NEAR(result.value(), std::exp(nll / 43), 1e-3);
+}
+
+TEST_F(PerplexityTest, OutputsThatAreNotFiniteAreNoScore) {
+  const std::string damaged = (folder_ / "damaged").string();
+  fs::copy(GRISTMILL_TEST_DIR "/golden/hf/llama", damaged);
+  gristmill::testing::fill_with_nan(damaged + "/model.safetensors");
+  ScoredText text;
+  text.sequences = {{1, 2, 3, 4}, {5, 6}};
+  text.tokens = 6;
+  text.longest = 4;
+  PerplexityOptions given;
+  given.engine.model = damaged;
+  given.engine.threads = 2;
+  for (const bool exact : {false, true}) {
+    given.engine.float32 = exact;
+    given.engine.cache_dtype = exact ? DType::f32 : DType::bf16;
+    EXPECT_THAT(gristmill::testing::error_of([&] { score(given, text); }),
+                ::testing::AllOf(HasSubstr(damaged), HasSubstr("are not finite")));
+  }
+}
+
+TEST_F(PerplexityTest, AFolderIsNoText) {
+  PerplexityOptions given;
+  given.file = folder_.string();
+  EXPECT_THAT(failure(given), ::testing::AllOf(HasSubstr(folder_.string()), HasSubstr("is not a file but a folder")));
+  const std::string chats = (folder_ / "folder.jsonl").string();
+  fs::create_directory(chats);
+  given.file = chats;
+  EXPECT_THAT(failure(given), ::testing::AllOf(HasSubstr(chats), HasSubstr("is not a file but a folder")));
 }
 
 TEST_F(PerplexityTest, WindowsBeyondTheModelsContextAreRefusedByFlag) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <sstream>
@@ -111,6 +112,12 @@ TEST(HfConfig, LowersTheContextToASlidingWindow) {
                 .load()
                 .config.context,
             512);
+}
+
+TEST(HfConfig, RefusesAFifoWithoutWaitingForIt) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo(folder.path("config.json").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { HfConfig{folder.path("")}; }), HasSubstr("config.json: is not a regular file"));
 }
 
 TEST(HfConfig, NamesTheKeyThatIsMissingOrImpossible) {

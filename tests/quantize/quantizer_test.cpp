@@ -18,6 +18,7 @@
 #include "device/backend.h"
 #include "model/model.h"
 #include "weights/gguf_bytes.h"
+#include "weights/mapped_file.h"
 #include "weights/row_quantizer.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_folder.h"
@@ -27,6 +28,7 @@ namespace {
 
 using gristmill::testing::error_of;
 using gristmill::testing::TemporaryFolder;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string source(const std::string& name) {
@@ -96,6 +98,80 @@ double loss(const std::vector<float>& got, const std::vector<float>& expected) {
     size += std::fabs(expected[i]);
   }
   return error / size;
+}
+
+QuantizeOptions options_for(const std::string& source, const std::string& target, Scheme scheme = Scheme::w8a8) {
+  QuantizeOptions options;
+  options.source = source;
+  options.target = target;
+  options.scheme = scheme;
+  options.threads = 2;
+  return options;
+}
+
+TEST(QuantizeFolder, TakesTrailingSlashesOffTheNameOfTheFolder) {
+  const TemporaryFolder parent;
+  SilentProgress silent;
+  quantize_folder(options_for(source("llama"), parent.path("out//")), {}, silent);
+  EXPECT_TRUE(std::filesystem::exists(parent.path("out/config.json")));
+  EXPECT_FALSE(std::filesystem::exists(parent.path("out/.partial")));
+  EXPECT_FALSE(std::filesystem::exists(parent.path("out.partial")));
+  EXPECT_THAT(error_of([] { new_folder(""); }), HasSubstr("empty name"));
+  EXPECT_THAT(error_of([&] { new_folder(parent.path("out/")); }), HasSubstr("exists already"));
+  std::filesystem::create_symlink("nowhere", parent.path("link"));
+  EXPECT_THAT(error_of([&] { new_folder(parent.path("link")); }), HasSubstr("exists already"));
+  EXPECT_EQ(new_folder(parent.path("a/./b/")), parent.path("a/b"));
+}
+
+TEST(QuantizeFolder, RefusesWeightsThatAreNotFiniteByTensorAndLeavesNothing) {
+  const TemporaryFolder parent;
+  const std::string damaged = parent.path("damaged");
+  std::filesystem::copy(source("llama"), damaged);
+  gristmill::testing::fill_with_nan(damaged + "/model.safetensors");
+  SilentProgress silent;
+  for (const Scheme scheme : {Scheme::w8a8, Scheme::w4a8})
+    EXPECT_THAT(error_of([&] { quantize_folder(options_for(damaged, parent.path("out"), scheme), {}, silent); }),
+                AllOf(HasSubstr(damaged + ": tensor \""), HasSubstr("not finite")));
+  EXPECT_FALSE(std::filesystem::exists(parent.path("out")));
+  EXPECT_FALSE(std::filesystem::exists(parent.path("out.partial")));
+}
+
+TEST(QuantizeFolder, RefusesOneInfiniteWeightOfAMatrixThatIsQuantized) {
+  const TemporaryFolder parent;
+  const std::string damaged = parent.path("damaged"), name = "model.layers.1.mlp.up_proj.weight";
+  std::filesystem::copy(source("llama"), damaged);
+  uint64_t offset = 0;
+  size_t width = 0;
+  {
+    const weights::MappedFile whole(damaged + "/model.safetensors");
+    const uint64_t header = *reinterpret_cast<const uint64_t*>(whole.bytes().data());
+    const Json root = parse_json("header", whole.text().substr(8, header));
+    const Json* const tensor = root.find(name);
+    ASSERT_NE(tensor, nullptr);
+    width = tensor->find("dtype")->string == "F32" ? 4 : 2;
+    offset = 8 + header + static_cast<uint64_t>(tensor->find("data_offsets")->array[1].integer) - width;
+  }
+  {
+    // The highest two bytes of infinity are 0x7f80 in float32 and bfloat16.
+    std::fstream file(damaged + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.write(width == 4 ? "\0\0\x80\x7f" : "\x80\x7f", static_cast<std::streamsize>(width));
+  }
+  SilentProgress silent;
+  EXPECT_THAT(error_of([&] { quantize_folder(options_for(damaged, parent.path("out")), {}, silent); }),
+              HasSubstr(damaged + ": tensor \"" + name + "\": holds a number that is not finite"));
+  EXPECT_FALSE(std::filesystem::exists(parent.path("out.partial")));  // other tensors had been written
+}
+
+TEST(QuantizeFolder, RefusesInputsOfCalibrationThatAreNotFinite) {
+  const TemporaryFolder parent;
+  InputRanges ranges = ranges_of(source("llama"));
+  ranges.begin()->second.high = INFINITY;
+  SilentProgress silent;
+  EXPECT_THAT(error_of([&] {
+                quantize_folder(options_for(source("llama"), parent.path("out"), Scheme::w8a8_static), ranges, silent);
+              }),
+              AllOf(HasSubstr(ranges.begin()->first), HasSubstr("calibration are not finite")));
 }
 
 /// vLLM-Ascend's way through such a folder, as its published code goes: files by glob, the description's types by

@@ -1,14 +1,20 @@
 #include "server/load_model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
 #include "base/error.h"
+#include "weights/gguf_bytes.h"
 
 namespace gristmill::server {
 namespace {
+
+using gristmill::testing::error_of;
+using gristmill::testing::TemporaryFolder;
+using ::testing::StartsWith;
 
 config::ServeConfig tiny() {
   config::ServeConfig config;
@@ -17,12 +23,7 @@ config::ServeConfig tiny() {
 }
 
 std::string refusal(const config::ServeConfig& config) {
-  try {
-    load_served_model(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { load_served_model(config); });
 }
 
 TEST(LoadServedModel, SamplingDefaultsThatNoRequestCouldUseAreRefusedAtStart) {
@@ -58,6 +59,23 @@ TEST(LoadServedModel, ATemplateOutOfARequestHasFewerStepsThanTheModels) {
   } catch (const RequestError& error) {
     EXPECT_NE(std::string(error.what()).find("limit of 1000000 steps"), std::string::npos) << error.what();
   }
+}
+
+TEST(LoadServedModel, MistakesInChatTemplatesNameFileOrFlag) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json", R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},
+      "decoder":{"type":"ByteLevel"},"added_tokens":[],"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})");
+  const std::string own = folder.write("chat_template.jinja", "a\n{% if %}");
+  const std::string other = folder.write("other.jinja", "{{ x");
+  config::ServeConfig config;
+  config.engine.model = folder.path("");
+  EXPECT_THAT(refusal(config), StartsWith(own + ": line 2"));
+  config.model.chat_template = other;
+  EXPECT_THAT(refusal(config), StartsWith("--chat-template " + other + ": line 1"));
+  config.model.chat_template = "{% for %}";
+  EXPECT_THAT(refusal(config), StartsWith("--chat-template: line 1"));
+  config.model.chat_template = "{{ messages[0].content }}";
+  EXPECT_EQ(refusal(config), "");
 }
 
 }  // namespace

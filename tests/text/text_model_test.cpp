@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -60,6 +61,31 @@ TEST_F(TextModelTest, EndIdsOfConfigAndGenerationConfigComeTogether) {
 TEST_F(TextModelTest, AFolderWithoutATokenizerIsRefusedByFile) {
   fs::remove(folder_ / "tokenizer.json");
   EXPECT_THAT(failure(), HasSubstr("tokenizer.json: missing or empty"));
+}
+
+TEST_F(TextModelTest, OnlyRegularFilesAreRead) {
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    ASSERT_EQ(::mkfifo((folder_ / name).c_str(), 0600), 0);
+    EXPECT_THAT(failure(), AllOf(HasSubstr(name), HasSubstr("is not a regular file")));
+    fs::remove(folder_ / name);
+    fs::create_directory(folder_ / name);
+    EXPECT_THAT(failure(), AllOf(HasSubstr(name), HasSubstr("is not a file but a folder")));
+    fs::remove(folder_ / name);
+    write(name, "");
+    EXPECT_EQ(failure(), "") << name;
+    fs::remove(folder_ / name);
+  }
+}
+
+TEST_F(TextModelTest, AChatTemplateKnowsItsFile) {
+  write("tokenizer_config.json", R"({"chat_template": "one"})");
+  TextModel model = load_text_model(folder_.string());
+  EXPECT_EQ(model.chat_template, "one");
+  EXPECT_EQ(model.chat_template_origin, (folder_ / "tokenizer_config.json").string() + ": key \"chat_template\"");
+  write("chat_template.jinja", "two");
+  model = load_text_model(folder_.string());
+  EXPECT_EQ(model.chat_template, "two");
+  EXPECT_EQ(model.chat_template_origin, (folder_ / "chat_template.jinja").string());
 }
 
 }  // namespace

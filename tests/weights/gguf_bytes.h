@@ -82,6 +82,17 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+/// Sets every byte behind the header of a safetensors file to 0xff: all its floats become not-a-number.
+inline void fill_with_nan(const std::string& path) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  uint64_t header = 0;
+  for (int byte = 0; byte < 8; ++byte) header |= static_cast<uint64_t>(file.get() & 0xff) << (8 * byte);
+  const uint64_t begin = 8 + header, size = std::filesystem::file_size(path);
+  file.seekp(static_cast<std::streamoff>(begin));
+  const std::string ones(size - begin, '\xff');
+  file.write(ones.data(), static_cast<std::streamsize>(ones.size()));
+}
+
 /// The message of the Error that `call` throws; empty when it throws none.
 template <class Call>
 std::string error_of(Call call) {

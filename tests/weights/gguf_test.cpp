@@ -148,7 +148,7 @@ TEST(Gguf, RefusesFilesThatAreNone) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of([&] { GgufFile::open(folder.path("absent.gguf")); }),
               AllOf(HasSubstr("absent.gguf"), HasSubstr("cannot be opened")));
-  EXPECT_THAT(error_of([&] { GgufFile::open(folder.path("")); }), HasSubstr("is not a file"));
+  EXPECT_THAT(error_of([&] { GgufFile::open(folder.path("")); }), HasSubstr("is not a file but a folder"));
   EXPECT_THAT(open_error(folder, {""}), HasSubstr("is empty"));
   EXPECT_THAT(open_error(folder, {"GGU"}), HasSubstr("not a GGUF file"));
   EXPECT_THAT(open_error(folder, {"PK\3\4 and so on and on"}), HasSubstr("not a GGUF file"));

@@ -1,12 +1,15 @@
 #include "weights/row_quantizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "device/cpu/random_program.h"
+#include "weights/gguf_bytes.h"
 #include "weights/quant_recipe.h"
 #include "weights/quantized_source.h"
 
@@ -88,6 +91,37 @@ TEST(RowQuantizer, GroupsFollowTheirOwnSizes) {
     size += static_cast<double>(row[k]) * row[k];
   }
   EXPECT_LT(error, 0.05 * size);
+}
+
+/// Ones, and one number that is not finite.
+class DamagedWeight final : public device::WeightSource {
+ public:
+  explicit DamagedWeight(float value) : WeightSource("model.layers.0.x", 2, 40, {}, 320), value_(value) {}
+  void read_f32(int64_t first, int64_t count, float* out) const override {
+    std::fill_n(out, count * columns(), 1.0f);
+    if (first + count == 2) out[(count - 1) * columns() + 37] = value_;
+  }
+  void read_16(int64_t, int64_t, uint16_t*) const override {}
+  void read_codes(int64_t, int64_t, const device::CodeRows&) const override {}
+
+ private:
+  float value_;
+};
+
+TEST(QuantizedSource, RefusesWeightsThatAreNotFiniteByTensor) {
+  std::vector<uint8_t> codes(40);
+  float scale = 0;
+  for (const float value : {NAN, INFINITY, -INFINITY})
+    for (const WeightBits bits : {WeightBits::int8, WeightBits::int4}) {
+      const auto source =
+          quantize_source(std::make_shared<DamagedWeight>(value), bits, std::make_shared<QuantizationErrors>());
+      EXPECT_EQ(gristmill::testing::error_of(
+                    [&] { source->read_codes(0, 1, {codes.data(), nullptr, nullptr, &scale, nullptr}); }),
+                "");
+      EXPECT_THAT(gristmill::testing::error_of(
+                      [&] { source->read_codes(1, 1, {codes.data(), nullptr, nullptr, &scale, nullptr}); }),
+                  ::testing::HasSubstr("tensor \"model.layers.0.x\": holds a number that is not finite"));
+    }
 }
 
 TEST(QuantizedSource, GivesTheCodesOfItsRowsAndTheirValues) {

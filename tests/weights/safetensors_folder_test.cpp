@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "weights/gguf_bytes.h"
 #include "weights/safetensors_bytes.h"
@@ -83,6 +84,13 @@ TEST(SafetensorsFolder, SaysThatThereAreNoWeights) {
   const TemporaryFolder folder;
   folder.write("pytorch_model.bin", "x");
   EXPECT_THAT(open_error(folder), HasSubstr("no *.safetensors"));
+}
+
+TEST(SafetensorsFolder, RefusesAFifoWithoutWaitingForIt) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo(folder.path("model.safetensors").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { SafetensorsFolder::open(folder.path("")); }),
+              HasSubstr("model.safetensors: is not a regular file"));
 }
 
 TEST(SafetensorsFolder, NamesATruncatedShard) {
