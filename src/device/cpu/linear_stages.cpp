@@ -30,7 +30,8 @@ void multiply(const Frame& frame, const PackedWeight& weight, const LinearInput&
   }
 }
 
-LinearStage::LinearStage(LinearInput in, std::vector<Matrix> matrices) : in_(std::move(in)), matrices_(std::move(matrices)) {
+LinearStage::LinearStage(LinearInput in, std::vector<Matrix> matrices)
+    : in_(std::move(in)), matrices_(std::move(matrices)) {
   for (size_t i = 0; i < matrices_.size(); ++i) {
     const PackedWeight& weight = *matrices_[i].weight;
     const int64_t step = kChunk / weight.panel;
