@@ -56,7 +56,7 @@ def wait_healthy(port, process, limit=120):
 def start_gristmill(args, port, log):
     command = [args.gristmill, "serve", args.model, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--threads", str(args.threads), "--max-num-seqs", str(args.slots), "--max-model-len", str(args.context)]
-    command += ["--served-model-name", "bench", *args.flags.split()]
+    command += ["--served-model-name", "bench", "--enable-prompt-tokens-details", *args.flags.split()]
     return subprocess.Popen(command, stdout=log, stderr=log)
 
 
