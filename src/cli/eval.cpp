@@ -79,7 +79,7 @@ int eval(const std::vector<std::string>& words) {
   if (cache_dtype == "auto") cache_dtype = options.engine.float32 ? "float32" : "bfloat16";
   options.engine.cache_dtype = config::cache_dtype("--kv-cache-dtype", cache_dtype);
   check_model_path(options.engine.model);
-  weights::MappedFile{options.file};  // refuses what cannot be read before any work
+  const weights::MappedFile readable(options.file);  // refuses what cannot be read before any work
   set_log_level(config::environment_log_level(config::process_environment()).value_or(LogLevel::warning));
 
   const ScoredText text = read_scored_text(options, text::load_text_model(options.engine.model));
