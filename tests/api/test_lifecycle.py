@@ -30,7 +30,7 @@ def test_version_and_help():
     (("serve", MODEL, "--gpu-memory-utilization", "2"), 1, ["--gpu-memory-utilization"]),
     (("serve", "/nowhere/model.gguf", "--port", "0"), 1, ["/nowhere/model.gguf"]),
     (("serve", __file__, "--port", "0"), 1, ["test_lifecycle.py"]),
-    (("serve", MODEL, "--port", "0", "--chat-template", "{% if %}"), 1, ["chat template"]),
+    (("serve", MODEL, "--port", "0", "--chat-template", "{% if %}"), 1, ["--chat-template: line 1"]),
     (("serve", MODEL, "--port", "0", "--chat-template", "./no/such/file"), 1, ["--chat-template ./no/such/file"]),
     (("nonsense",), 2, ["no such command: nonsense"]),
 ])
