@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "sanitizers.h"
 
 namespace gristmill {
 namespace {
@@ -163,7 +164,7 @@ TEST(ComputeTeam, MembersThatHaveNothingToDoSleep) {
 }
 
 // Thread stacks are address space; sanitizers and emulators need or ignore limits of it.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(GRISTMILL_SANITIZED)
 TEST(ComputeTeam, ThreadsThatTheSystemRefusesAreAnError) {
   const auto start_too_many = [] {
     const rlimit limit{rlim_t{512} << 20, rlim_t{512} << 20};

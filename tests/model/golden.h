@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "device/backend.h"
 #include "model/model.h"
+#include "sanitizers.h"
 #include "weights/safetensors.h"
 
 namespace gristmill::model {
@@ -32,7 +33,7 @@ inline std::string default_model() {
 
 /// Why a test cannot run the default model; empty when it can.
 inline std::string no_default_model() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(GRISTMILL_SANITIZED)
   return "135 million weights take minutes under sanitizers; the tiny model runs the same code";
 #else
   const std::string path = default_model();

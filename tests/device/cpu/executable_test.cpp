@@ -7,6 +7,7 @@
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/random_program.h"
+#include "sanitizers.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -267,7 +268,7 @@ size_t process_bytes(const char* name) {
 }
 
 TEST(CpuExecutable, AllocatesWhatThePlanSaysAndCommitsItOnUse) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(GRISTMILL_SANITIZED)
   GTEST_SKIP() << "sanitizers map memory of their own";
 #endif
   RandomModel model;
