@@ -21,44 +21,26 @@
 
 GRISTMILL_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 
-#include "device/cpu/attention_kernels.h"
 #include "device/cpu/avx2_lanes.h"
 #include "device/cpu/avx512_channel_linear.h"
 #include "device/cpu/avx512_coded_linear.h"
 #include "device/cpu/avx512_lanes.h"
-#include "device/cpu/delta_net_kernels.h"
-#include "device/cpu/float_linear.h"
-#include "device/cpu/row_kernels.h"
+#include "device/cpu/kernel_table.h"
 
 namespace gristmill::device::cpu {
 
 const Kernels& avx512_kernels() {
-  using V = Avx512Lanes;
-  static const Kernels kernels{
-      .name = "avx512",
-      .coded_panel = kPanel512,
-      .biased_i8 = true,
-      .complements_i8 = false,
-      .v_chunk = 64,
-      .coded_linear = avx512_coded_linear,
-      .channel_linear = avx512_channel_linear,
-      .float_linear = float_linear<V>,
-      .quantize = quantize_row<V>,
-      .quantize_token = quantize_token_row<V>,
-      .rms_norm = rms_norm_row<V>,
-      .add = add_row<V>,
-      .silu_mul = silu_mul_row<V>,
-      .rotate = rotate_row<V>,
-      .round = round_row<V>,
-      .encode = encode_row<V>,
-      .argmax = argmax_row<V>,
-      .attend_partition = attend_partition<V, Avx2Lanes>,
-      .merge_partitions = merge_partitions<V>,
-      .attend_tile = attend_tile<V, Avx2Lanes>,
-      .gate = gate_row<V>,
-      .add_weighted = add_weighted_row<V>,
-      .delta_net = delta_net_kernels<V>(),
-  };
+  static const Kernels kernels = [] {
+    Kernels set = lane_kernels<Avx512Lanes, Avx2Lanes>();
+    set.name = "avx512";
+    set.coded_panel = kPanel512;
+    set.biased_i8 = true;
+    set.complements_i8 = false;
+    set.v_chunk = 64;
+    set.coded_linear = avx512_coded_linear;
+    set.channel_linear = avx512_channel_linear;
+    return set;
+  }();
   return kernels;
 }
 

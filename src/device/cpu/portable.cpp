@@ -6,13 +6,10 @@
 #include <vector>
 
 #include "base/half.h"
-#include "device/cpu/attention_kernels.h"
 #include "device/cpu/attention_layout.h"
-#include "device/cpu/delta_net_kernels.h"
-#include "device/cpu/float_linear.h"
+#include "device/cpu/kernel_table.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/portable_lanes.h"
-#include "device/cpu/row_kernels.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -93,32 +90,17 @@ void portable_channel_linear(const PackedWeight& w, int64_t first, int64_t panel
 }
 
 const Kernels& portable_kernels() {
-  using V = PortableLanes;
-  static const Kernels kernels{
-      .name = "portable",
-      .coded_panel = 8,
-      .biased_i8 = false,
-      .complements_i8 = false,
-      .v_chunk = 32,
-      .coded_linear = coded_linear,
-      .channel_linear = portable_channel_linear,
-      .float_linear = float_linear<V>,
-      .quantize = quantize_row<V>,
-      .quantize_token = quantize_token_row<V>,
-      .rms_norm = rms_norm_row<V>,
-      .add = add_row<V>,
-      .silu_mul = silu_mul_row<V>,
-      .rotate = rotate_row<V>,
-      .round = round_row<V>,
-      .encode = encode_row<V>,
-      .argmax = argmax_row<V>,
-      .attend_partition = attend_partition<V, V>,
-      .merge_partitions = merge_partitions<V>,
-      .attend_tile = attend_tile<V, V>,
-      .gate = gate_row<V>,
-      .add_weighted = add_weighted_row<V>,
-      .delta_net = delta_net_kernels<V>(),
-  };
+  static const Kernels kernels = [] {
+    Kernels set = lane_kernels<PortableLanes, PortableLanes>();
+    set.name = "portable";
+    set.coded_panel = 8;
+    set.biased_i8 = false;
+    set.complements_i8 = false;
+    set.v_chunk = 32;
+    set.coded_linear = coded_linear;
+    set.channel_linear = portable_channel_linear;
+    return set;
+  }();
   return kernels;
 }
 
