@@ -69,15 +69,14 @@ int eval(const std::vector<std::string>& words) {
   perplexity->add_option("--quantization", options.engine.quantization, "As for gristmill serve");
   perplexity->add_option("--float-linears", options.engine.float_linears, "As for gristmill serve");
   perplexity->add_option("--kv-cache-dtype", cache_dtype,
-                         "As for gristmill serve; auto: bfloat16, or float32 with --dtype float32");
+                         "As for gristmill serve");
   perplexity->add_option("--device", options.engine.device, "cpu, or reference (slow, scalar)")
       ->check(CLI::IsMember({"cpu", "reference"}));
   perplexity->add_option("--threads", options.engine.threads, "Threads (all usable cores)")->check(CLI::Range(0, 4096));
   perplexity->add_flag("--json", json, "Print one JSON object");
   if (const std::optional<int> status = parse_words(command, words)) return *status;
   options.engine.float32 = dtype == "float32";
-  if (cache_dtype == "auto") cache_dtype = options.engine.float32 ? "float32" : "bfloat16";
-  options.engine.cache_dtype = config::cache_dtype("--kv-cache-dtype", cache_dtype);
+  if (cache_dtype != "auto") options.engine.cache_dtype = config::cache_dtype("--kv-cache-dtype", cache_dtype);
   check_model_path(options.engine.model);
   const weights::MappedFile readable(options.file);  // refuses what cannot be read before any work
   set_log_level(config::environment_log_level(config::process_environment()).value_or(LogLevel::warning));

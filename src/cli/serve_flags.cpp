@@ -144,7 +144,6 @@ struct ServeFlags::Impl {
   std::vector<std::pair<std::string, std::string>> given;
   std::vector<std::string> notes;
   std::string log_level;
-  bool cache_dtype_given = false;
 };
 
 void ServeFlags::Impl::model_flags() {
@@ -257,9 +256,9 @@ void ServeFlags::Impl::engine_flags() {
               name == "xxhash" ? gristmill::engine::HashAlgorithm::xxhash : gristmill::engine::HashAlgorithm::sha256;
         });
   value(group, "--kv-cache-dtype", "TYPE", "auto, bfloat16, float16, float32, int8, fp8",
-        [this, &engine](const std::string& given_text) {
-          cache_dtype_given = given_text != "auto";
-          if (cache_dtype_given) engine.cache_dtype = config::cache_dtype("--kv-cache-dtype", given_text);
+        [&engine](const std::string& given_text) {
+          engine.cache_dtype.reset();
+          if (given_text != "auto") engine.cache_dtype = config::cache_dtype("--kv-cache-dtype", given_text);
         });
   integer(group, "--block-size", "Tokens in a block of the KV cache", engine.block_size);
   integer(group, "--num-gpu-blocks-override", "Number of KV cache blocks", engine.num_blocks_override);
@@ -380,8 +379,6 @@ std::vector<FlagSpec> ServeFlags::specs() const {
 }
 
 config::ServeConfig& ServeFlags::config() {
-  // The cache follows the model's precision unless it was chosen.
-  if (!impl_->cache_dtype_given && impl_->config.engine.float32) impl_->config.engine.cache_dtype = DType::f32;
   return impl_->config;
 }
 

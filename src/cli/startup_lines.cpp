@@ -67,7 +67,8 @@ void log_address(const config::ServeConfig& config, const server::ServedModel& m
   const uint64_t tokens = static_cast<uint64_t>(info.num_blocks) * static_cast<uint64_t>(info.block_size);
   const std::string text =
       cat("\n  model    ", model.names.front(), " (", model.root, ")\n  compute  ", info.device,
-          "\n  memory   weights ", bytes_text(info.weight_bytes), ", KV cache up to ", bytes_text(info.cache_bytes),
+          "\n  memory   weights ", bytes_text(info.weight_bytes), ", ", name_of(info.cache_dtype), " KV cache up to ",
+          bytes_text(info.cache_bytes),
           " for ", grouped(tokens), " tokens, scratch ", bytes_text(info.scratch_bytes), "\n  address  ",
           listener.url(), "\n  try it   ", curl_line(config, model, listener), "\n\n");
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody reads it

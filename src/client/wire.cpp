@@ -133,7 +133,7 @@ template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineInfo>
 void fields(C& c, T& v) {
   c(v.max_model_len), c(v.vocabulary), c(v.max_num_seqs), c(v.block_size), c(v.num_blocks), c(v.weight_bytes);
-  c(v.cache_bytes), c(v.scratch_bytes), c(v.load_seconds), c(v.device);
+  c(v.cache_bytes), c(v.scratch_bytes), c(v.load_seconds), c(v.device), c(v.cache_dtype);
 }
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, SamplingParams>

@@ -1,5 +1,6 @@
 #include "device/program.h"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -30,6 +31,17 @@ void check_matrix(const WeightSource& weight, int64_t rows, int64_t columns, con
   if (weight.rows() != rows || weight.columns() != columns)
     throw Error(cat(weight.name(), ": ", role, " must have shape [", rows, ", ", columns, "], but its shape is ",
                     shape_of(weight)));
+}
+
+void check_cache_scales(const CacheScales& scales, size_t channels) {
+  for (const auto* const each : {&scales.k_scale, &scales.k_offset, &scales.v_scale, &scales.v_offset}) {
+    if (each->size() != channels)
+      throw Error(cat("attention: ", each->size(), " scales or offsets of an int8 cache for ", channels, " channels"));
+    const bool is_scale = each == &scales.k_scale || each == &scales.v_scale;
+    for (const float value : *each)
+      if (!std::isfinite(value) || (is_scale && !(value > 0)))
+        throw Error(cat("attention: ", value, is_scale ? " is no scale" : " is no offset", " of an int8 cache"));
+  }
 }
 
 int int_width(const WeightSource& weight, int64_t width) {
@@ -131,6 +143,7 @@ Value ProgramBuilder::attention(Value q, Value k, Value v, Attention attention) 
   };
   check_norm(a.q_norm, a.heads, "a norm of queries");
   check_norm(a.k_norm, a.kv_heads, "a norm of keys");
+  if (a.cache_scales) check_cache_scales(*a.cache_scales, static_cast<size_t>(a.kv_heads) * a.head_dim);
   const Value out = value(program_.width(q));
   program_.ops_.push_back(AttentionOp{q, k, v, std::move(attention), out});
   return out;

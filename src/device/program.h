@@ -67,6 +67,13 @@ struct Rope {
   float magnitude = 1.0f;
 };
 
+/// Numbers known beforehand that turn K and V into codes of an int8 cache, one for each channel (K/V head * head_dim +
+/// dimension): code = clamp(round(x * (1 / scale) + offset), -128, 127), ties to even, and x ~ (code - offset) * scale.
+/// These are C8 of msmodelslim. Scales are positive, all numbers finite.
+struct CacheScales {
+  std::vector<float> k_scale, k_offset, v_scale, v_offset;  ///< [kv_heads * head_dim]
+};
+
 /// Causal grouped-query attention over a paged cache. q, k, v come as values; K is stored after norm and rope.
 struct Attention {
   int heads = 0;
@@ -78,6 +85,8 @@ struct Attention {
   /// Norms of q and k before rope: over each head (weight of head_dim elements), or over the whole row when the weight
   /// has heads * head_dim (kv_heads * head_dim) elements.
   std::optional<Norm> q_norm{}, k_norm{};
+  /// Used where the cache is int8, which otherwise makes a scale per token; other caches do without.
+  std::optional<CacheScales> cache_scales{};
 };
 
 /// Gated DeltaNet of one token (device/reference/delta_net.h has the definition of its arithmetic):

@@ -28,6 +28,18 @@ std::string grouped(uint64_t number) {
   return text;
 }
 
+DType choose_cache_dtype(const EngineConfig& config, const device::Program& program) {
+  if (config.cache_dtype) return *config.cache_dtype;
+  if (config.float32) return DType::f32;
+  for (const device::Op& op : program.ops()) {
+    const auto* const attention = std::get_if<device::AttentionOp>(&op);
+    if (attention == nullptr || !attention->attention.cache_scales) continue;
+    LOG_INFO("KV cache: int8 with the scales of the checkpoint (C8); --kv-cache-dtype chooses another type");
+    return DType::i8;
+  }
+  return DType::bf16;
+}
+
 }  // namespace
 
 struct Engine::Loaded {
@@ -120,7 +132,8 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
   device_limits.seqs = max_num_seqs;
   device_limits.rows = std::min(batched, max_num_seqs + limits.prompt_logprob_tokens);
   device_limits.context = model_len;
-  executable_ = loaded.backend->compile(program_, device_limits, {config_.cache_dtype, config_.block_size});
+  const DType cache_dtype = choose_cache_dtype(config_, *program_);
+  executable_ = loaded.backend->compile(program_, device_limits, {cache_dtype, config_.block_size});
   const EngineMemoryPlan plan = plan_memory(config_, executable_->memory(), memory_limit(), config_.max_model_len,
                                             loaded.trained_len, max_num_seqs);
   limits.max_model_len = plan.max_model_len;
@@ -156,7 +169,8 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
            max_num_seqs,       config_.block_size,
            plan.num_blocks,    plan.weights,
            plan.cache,         plan.scratch,
-           now - started,      loaded.backend->describe()};
+           now - started,      loaded.backend->describe(),
+           cache_dtype};
 }
 
 Engine::~Engine() = default;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/dtype.h"
@@ -30,7 +31,8 @@ struct EngineConfig {
   int32_t max_long_partial_prefills = 1;  ///< of those, prompts longer than long_prefill_token_threshold
   int32_t mixed_prefill_tokens = 256;     ///< most prompt tokens in a step that also decodes; 0: no limit
   int32_t block_size = 16;
-  DType cache_dtype = DType::bf16;
+  /// None: float32 with float32 weights, int8 where the checkpoint has scales for it (C8), else bf16.
+  std::optional<DType> cache_dtype;
   int64_t cache_bytes = 0;          ///< --kv-cache-memory-bytes; 0: from memory_utilization
   int32_t num_blocks_override = 0;  ///< --num-gpu-blocks-override
   double memory_utilization = 0.9;

@@ -90,6 +90,7 @@ struct EngineInfo {
   uint64_t scratch_bytes = 0;
   double load_seconds = 0;
   std::string device;  ///< e.g. "cpu avx2, 2 threads"
+  DType cache_dtype = DType::bf16;
 };
 
 }  // namespace gristmill::engine

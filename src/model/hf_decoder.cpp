@@ -89,7 +89,7 @@ Linear HfDecoder::linear(const std::string& name, int outputs, int inputs, Bias 
   return linear;
 }
 
-device::Attention HfDecoder::attention() {
+device::Attention HfDecoder::attention(const std::string& self) {
   device::Attention attention;
   attention.heads = config_.heads;
   attention.kv_heads = config_.kv_heads;
@@ -97,6 +97,7 @@ device::Attention HfDecoder::attention() {
   attention.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
   attention.rope = config_.rope;
   attention.cache = builder_.cache(config_.kv_heads, config_.head_dim);
+  attention.cache_scales = tensors_.cache_scales(self, int64_t{config_.kv_heads} * config_.head_dim);
   return attention;
 }
 

@@ -33,7 +33,7 @@ class LlamaHf : HfDecoder {
                                      {linear(self + "q_proj", q_width, c.hidden, input_bias_),
                                       linear(self + "k_proj", kv_width, c.hidden, input_bias_),
                                       linear(self + "v_proj", kv_width, c.hidden, input_bias_)});
-    const Value mixed = builder_.attention(qkv[0], qkv[1], qkv[2], attention());
+    const Value mixed = builder_.attention(qkv[0], qkv[1], qkv[2], attention(self));
     x = builder_.residual(
         x, builder_.linear(mixed, std::nullopt, {linear(self + "o_proj", c.hidden, q_width, output_bias_)})[0]);
     const device::Norm before_mlp = norm(prefix + "post_attention_layernorm.weight", c.hidden);

@@ -65,7 +65,7 @@ class MiniMaxM2 : HfDecoder {
         builder_.linear(x, norm(prefix + "input_layernorm.weight", c.hidden),
                         {linear(self + "q_proj", q_width, c.hidden), linear(self + "k_proj", kv_width, c.hidden),
                          linear(self + "v_proj", kv_width, c.hidden)});
-    device::Attention a = attention();
+    device::Attention a = attention(self);
     a.q_norm = norm(self + "q_norm.weight", q_width);
     a.k_norm = norm(self + "k_norm.weight", kv_width);
     const Value mixed = builder_.attention(qkv[0], qkv[1], qkv[2], a);

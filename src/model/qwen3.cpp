@@ -47,7 +47,7 @@ class Qwen3 : HfDecoder {
         x, norm(prefix + "input_layernorm.weight", c.hidden),
         {linear(self + "q_proj", q_width, c.hidden, bias_), linear(self + "k_proj", kv_width, c.hidden, bias_),
          linear(self + "v_proj", kv_width, c.hidden, bias_)});
-    device::Attention a = attention();
+    device::Attention a = attention(self);
     a.q_norm = norm(self + "q_norm.weight", c.head_dim);
     a.k_norm = norm(self + "k_norm.weight", c.head_dim);
     const Value mixed = builder_.attention(qkv[0], qkv[1], qkv[2], a);

@@ -106,7 +106,7 @@ class Qwen3_5 : HfDecoder {
       linears[0] = linear(prefix + "q_proj", q_width, c.hidden, bias_);
     }
     const auto in = builder_.linear(x, before, linears);
-    device::Attention a = attention();
+    device::Attention a = attention(prefix);
     a.q_norm = zero_centred_norm(prefix + "q_norm.weight", c.head_dim);
     a.k_norm = zero_centred_norm(prefix + "k_norm.weight", c.head_dim);
     Value mixed = builder_.attention(in[0], in[1], in[2], a);

@@ -161,14 +161,36 @@ std::shared_ptr<const device::WeightSource> TensorBinder::read_int8_rows(const s
                                       exact_ ? weights::ReadAs::exact : weights::ReadAs::compact);
 }
 
-void TensorBinder::set_description(std::shared_ptr<const weights::QuantDescription> description) {
-  description_ = std::move(description);
-  if (description_ == nullptr || !description_->has_cache_scales()) return;
-  size_t count = 0;
-  for (const std::string& name : checkpoint_->names())
-    if (name.ends_with(".kv_cache_scale") || name.ends_with(".kv_cache_offset")) count += used_.insert(name).second;
-  LOG_INFO(checkpoint_->path(), ": ", count, " scales and offsets of an int8 KV cache (C8) are not used; ",
-           "--kv-cache-dtype says how K and V are kept");
+std::vector<float> TensorBinder::cache_numbers(const std::string& name, int64_t channels) {
+  used_.insert(name);
+  return weights::read_finite_floats(checkpoint_, name, channels);
+}
+
+std::optional<device::CacheScales> TensorBinder::cache_scales(const std::string& self, int64_t channels) {
+  if (description_ == nullptr) return std::nullopt;
+  device::CacheScales scales;
+  const struct {
+    const char* projection;
+    std::vector<float>*scale, *offset;
+  } halves[] = {{"k_proj", &scales.k_scale, &scales.k_offset}, {"v_proj", &scales.v_scale, &scales.v_offset}};
+  const bool any = std::any_of(std::begin(halves), std::end(halves), [&](const auto& half) {
+    return has(self + half.projection + ".kv_cache_scale") || has(self + half.projection + ".kv_cache_offset");
+  });
+  if (!any && !description_->has_cache_scales()) return std::nullopt;
+  for (const auto& half : halves) {
+    const std::string scale = self + half.projection + ".kv_cache_scale";
+    const std::string offset = self + half.projection + ".kv_cache_offset";
+    if (!has(scale))
+      throw Error(cat(checkpoint_->path(), ": tensor ", weights::quoted(scale),
+                      ": is missing; the checkpoint's KV cache is C8 (int8 with scales of its own)"));
+    *half.scale = cache_numbers(scale, channels);
+    for (const float value : *half.scale)
+      if (!(value > 0))
+        throw Error(cat(checkpoint_->path(), ": tensor ", weights::quoted(scale), ": holds ", value,
+                        ", scales of a KV cache must be positive"));
+    *half.offset = has(offset) ? cache_numbers(offset, channels) : std::vector<float>(half.scale->size(), 0.0f);
+  }
+  return scales;
 }
 
 std::shared_ptr<const device::WeightSource> TensorBinder::read_described(const std::string& name,

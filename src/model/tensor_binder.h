@@ -30,7 +30,9 @@ class TensorBinder {
 
   void set_quantization(const HfQuantization& quantization) { quantization_ = quantization; }
   /// Makes it an ascend checkpoint: each tensor is what the description says.
-  void set_description(std::shared_ptr<const weights::QuantDescription> description);
+  void set_description(std::shared_ptr<const weights::QuantDescription> description) {
+    description_ = std::move(description);
+  }
   /// Float weights are quantized as they are read, with the bits that `bits` gives for their name.
   void quantize_floats(std::function<weights::WeightBits(std::string_view)> bits) {
     quantized_bits_ = std::move(bits);
@@ -49,6 +51,10 @@ class TensorBinder {
   std::shared_ptr<const device::WeightSource> optional_vector(const std::string& name, int64_t elements);
   /// The bias X.bias of the matrix X.weight, null where the matrix holds it already (statically quantized ones do).
   std::shared_ptr<const device::WeightSource> bias(const std::string& base, int64_t elements);
+  /// Scales and offsets of an int8 KV cache (C8) for the attention whose tensors are named `self`k_proj and so on, each
+  /// of `channels` elements; none where the checkpoint has none. Throws Error naming a tensor that is missing or does
+  /// not fit.
+  std::optional<device::CacheScales> cache_scales(const std::string& self, int64_t channels);
   /// Says that a tensor was read elsewhere.
   void use(const std::string& name) { used_.insert(name); }
   /// Says that all tensors whose name starts so are of no use here; `what` they are goes to the log.
@@ -64,6 +70,7 @@ class TensorBinder {
   std::shared_ptr<const device::WeightSource> read(const std::string& name, const std::vector<int64_t>& shape);
   std::shared_ptr<const device::WeightSource> read_described(const std::string& name,
                                                              const std::vector<int64_t>& shape);
+  std::vector<float> cache_numbers(const std::string& name, int64_t channels);
   std::shared_ptr<const device::WeightSource> read_int8_rows(const std::string& name);
   void check_shape(const std::string& name, const std::vector<int64_t>& shape) const;
 

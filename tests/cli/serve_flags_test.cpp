@@ -144,12 +144,13 @@ TEST_F(ServeFlagsTest, QuantizationIsPassedOnAndChecked) {
   EXPECT_NE(failure_of({"--quantization", "awq"}).find("choose from ascend"), std::string::npos);
 }
 
-TEST_F(ServeFlagsTest, CacheFollowsThePrecisionUnlessChosen) {
-  EXPECT_EQ(read({}).engine.cache_dtype, DType::bf16);
+TEST_F(ServeFlagsTest, CacheFollowsTheModelUnlessChosen) {
+  EXPECT_EQ(read({}).engine.cache_dtype, std::nullopt);
   const config::ServeConfig exact = read({"--dtype", "float32"});
   EXPECT_TRUE(exact.engine.float32);
-  EXPECT_EQ(exact.engine.cache_dtype, DType::f32);
+  EXPECT_EQ(exact.engine.cache_dtype, std::nullopt);
   EXPECT_EQ(read({"--dtype", "float32", "--kv-cache-dtype", "fp8"}).engine.cache_dtype, DType::fp8_e4m3);
+  EXPECT_EQ(read({"--kv-cache-dtype", "auto"}).engine.cache_dtype, std::nullopt);
   EXPECT_FALSE(read({"--dtype", "bfloat16"}).engine.float32);
   EXPECT_EQ(flags_->notes().size(), 1u);
 }

@@ -169,12 +169,15 @@ class Changed {
   /// The message that loading throws, "" when it works.
   std::string error(const BuildOptions& options = {}) const {
     TemporaryFolder folder;
+    write(folder);
+    return error_of([&] { load_model(folder.path(""), options); });
+  }
+  void write(TemporaryFolder& folder) const {
     SafetensorsBytes bytes;
     for (const auto& [name, tensor] : tensors) bytes.add(name, tensor.dtype, tensor.shape, tensor.data);
     folder.write("config.json", config);
     if (!description.empty()) folder.write(description_name, description);
     folder.write("weights.safetensors", bytes.bytes());
-    return error_of([&] { load_model(folder.path(""), options); });
   }
   Changed& describe(const std::string& tensor, const std::string& type) {
     const size_t at = description.find("\"" + tensor + "\": \"");
@@ -279,6 +282,58 @@ TEST(AscendFolder, AnOddNumberOfRowsCannotBePacked) {
   folder.tensors["lm_head.weight"] = {"I8", {16, 32}, std::string(16 * 32, '\0')};
   folder.describe("lm_head.weight", "W4A8_DYNAMIC");
   EXPECT_THAT(folder.error(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("odd"), HasSubstr("33")));
+}
+
+/// The fixture with scales and offsets of a C8 cache.
+Changed with_cache_scales() {
+  Changed folder("ascend_llama");
+  const auto numbers = [](float first, float step) {
+    std::string data;
+    for (int i = 0; i < 16; ++i) {
+      const float value = first + step * static_cast<float>(i);
+      data.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    return Changed::Tensor{"F32", {16}, data};
+  };
+  for (const char* const layer : {"0", "1"})
+    for (const char* const projection : {"k_proj", "v_proj"}) {
+      const std::string base = cat("model.layers.", layer, ".self_attn.", projection);
+      folder.tensors[base + ".kv_cache_scale"] = numbers(0.5f, 0.25f);
+      folder.tensors[base + ".kv_cache_offset"] = numbers(-3, 1);
+    }
+  folder.description.insert(1, R"("kv_cache_type": "C8",)");
+  return folder;
+}
+
+TEST(AscendFolder, CacheScalesReachTheAttentionAndWhatIsWrongWithThemIsNamed) {
+  const auto with = [](const std::function<void(Changed&)>& change) {
+    Changed folder = with_cache_scales();
+    change(folder);
+    return folder.error();
+  };
+  const std::string scale = kV + ".kv_cache_scale", offset = kK + ".kv_cache_offset";
+  EXPECT_EQ(with([&](Changed& folder) { folder.tensors.erase(offset); }), "");  // zeros
+  EXPECT_THAT(with([&](Changed& folder) { folder.tensors.erase(scale); }), AllOf(HasSubstr(scale), HasSubstr("C8")));
+  EXPECT_THAT(with([&](Changed& folder) { folder.tensors.at(scale).data.replace(4, 4, 4, '\0'); }),
+              AllOf(HasSubstr(scale), HasSubstr("positive")));
+  EXPECT_THAT(with([&](Changed& folder) {
+                folder.tensors.at(scale).shape = {8};
+                folder.tensors.at(scale).data.resize(32);
+              }),
+              AllOf(HasSubstr(scale), HasSubstr("8 elements"), HasSubstr("16")));
+  TemporaryFolder folder;
+  with_cache_scales().write(folder);
+  const Model model = load_model(folder.path(""), {});
+  size_t layers = 0;
+  for (const device::Op& op : model.program->ops()) {
+    const auto* const attention = std::get_if<device::AttentionOp>(&op);
+    if (attention == nullptr) continue;
+    ++layers;
+    ASSERT_TRUE(attention->attention.cache_scales.has_value());
+    EXPECT_EQ(attention->attention.cache_scales->v_scale[2], 1.0f);
+    EXPECT_EQ(attention->attention.cache_scales->k_offset[2], -1.0f);
+  }
+  EXPECT_EQ(layers, 2u);
 }
 
 TEST(AscendFolder, ExpertsOfALayerMustAgree) {

@@ -46,6 +46,8 @@ void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) co
     for (int h = 0; h < heads_; ++h) {
       frame.kernels->rotate(q + h * head_dim_, cosines, sines, half_, head_dim_, factor_,
                             rotated_q_.row(frame, t) + h * head_dim_);
+      if (cache_.scales != nullptr)
+        cache_.scales->scale_query(h / (heads_ / kv_heads_), rotated_q_.row(frame, t) + h * head_dim_);
     }
     const SequenceStep& sequence = frame.inputs.sequences[frame.sequence_of[t]];
     const int position = frame.position_of[t];
@@ -58,9 +60,12 @@ void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) co
       std::byte* const v_block = pool.v(layout, h, block);
       if (layout.scaled()) {
         auto* const codes = reinterpret_cast<uint8_t*>(rounded);
-        const float k_scale = frame.kernels->encode(layout.dtype, rotated, head_dim_, codes);
+        const float k_scale = cache_.scales != nullptr
+                                  ? cache_.scales->encode_k(h, rotated, codes)
+                                  : frame.kernels->encode(layout.dtype, rotated, head_dim_, codes);
         layout.write_k(k_block, slot, codes, k_scale);
-        const float v_scale = frame.kernels->encode(layout.dtype, v, head_dim_, codes);
+        const float v_scale = cache_.scales != nullptr ? cache_.scales->encode_v(h, v, codes)
+                                                       : frame.kernels->encode(layout.dtype, v, head_dim_, codes);
         layout.write_v(v_block, slot, codes, v_scale);
         continue;
       }
@@ -133,6 +138,7 @@ void AttentionStage::run_head(const Frame& frame, const AttentionWork::Piece& pi
   query.first_position = sequence.context + piece.first;
   frame.kernels->attend_tile(cache_.layout, kv, query, scratch, out_.row(frame, row) + first_head * head_dim,
                              out_.stride);
+  for (int i = 0; i < piece.count; ++i) finish(head, out_.row(frame, row + i) + first_head * head_dim);
 }
 
 void AttentionStage::run(const Frame& frame, uint32_t item, uint32_t member) const {
@@ -150,6 +156,8 @@ void AttentionStage::merge_row(const Frame& frame, int row) const {
     frame.kernels->merge_partitions(partials_of(frame, sequence, head), partial_floats(layout), partitions,
                                     layout.v_dim, layout.head_dim, out_.row(frame, row) + head * layout.head_dim);
   }
+  for (int head = 0; head < kv_heads_; ++head)
+    finish(head, out_.row(frame, row) + head * group_ * layout.head_dim);
 }
 
 }  // namespace gristmill::device::cpu

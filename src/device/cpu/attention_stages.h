@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "device/cpu/stage.h"
+#include "device/cpu/static_cache.h"
 
 namespace gristmill::device::cpu {
 
@@ -25,13 +26,15 @@ class RotaryStage final : public Stage {
 struct LayerCache {
   KvLayout layout;
   size_t prefix = 0;  ///< bytes per block of the layers before this one
+  std::shared_ptr<const StaticCache> scales{};  ///< of an int8 cache whose scales were known; null: made per token
 
   KvPool pool(const Frame& frame) const {
     return {frame.cache + prefix * static_cast<size_t>(frame.group_blocks), frame.group_bytes};
   }
 };
 
-/// Rotates q (times the softmax scale and log2(e)) and k, and writes k and v into the cache.
+/// Rotates q (times the softmax scale, log2(e), and scales of K that were known beforehand) and k, and writes k and v
+/// into the cache.
 class CacheWriteStage final : public Stage {
  public:
   CacheWriteStage(const Attention& attention, const RotaryStage* rotary, const LayerCache& cache, Rows q, Rows k,
@@ -80,6 +83,11 @@ class AttentionStage final : public Stage {
   void merge_row(const Frame& frame, int row) const;
 
  private:
+  /// Heads [first, first + group) of a row, which read K/V head `head`, meet V's scales that were known beforehand.
+  void finish(int head, float* out) const {
+    for (int h = 0; cache_.scales != nullptr && h < group_; ++h)
+      cache_.scales->finish(head, out + h * cache_.layout.head_dim);
+  }
   float* partials_of(const Frame& frame, int sequence, int head) const;
   void run_head(const Frame& frame, const AttentionWork::Piece& piece, int head, std::byte* scratch) const;
   int kv_heads_, group_;

@@ -261,7 +261,9 @@ class Lowering {
 
   void lower(const AttentionOp& op) {
     const Attention& attention = op.attention;
-    const LayerCache& layer = result_.caches.at(attention.cache.id);
+    LayerCache layer = result_.caches.at(attention.cache.id);
+    if (attention.cache_scales && cache_.dtype == DType::i8)
+      layer.scales = std::make_shared<const StaticCache>(*attention.cache_scales, attention.head_dim);
     const RotaryStage* rotary = attention.rope ? &rotary_for(*attention.rope) : nullptr;
     const Rows q = normed_parts(op.q, attention.q_norm), k = normed_parts(op.k, attention.k_norm);
     const Rows rotated = buffers_.take(program_.width(op.q));

@@ -119,8 +119,59 @@ std::byte* PagedCache::token(const Layer& layer, std::span<const int32_t> table,
   return memory_.data() + block * block_bytes_ + layer.offset + slot * token_bytes;
 }
 
-void PagedCache::store(size_t layer, std::span<const int32_t> table, int32_t position, const float* k, const float* v) {
-  const Layer& at = layers_[layer];
+void PagedCache::store_static(const CacheScales& scales, const Layer& layer, std::span<const int32_t> table,
+                              int32_t position, const float* k, const float* v) {
+  const auto save = [&](bool value, const float* x, const std::vector<float>& scale, const std::vector<float>& offset) {
+    for (int i = 0; i < layer.kv_heads; ++i) {
+      auto* const codes = reinterpret_cast<int8_t*>(head(layer, table, position, value, i));
+      for (int d = 0; d < layer.head_dim; ++d) {
+        const auto channel = static_cast<size_t>(i * layer.head_dim + d);
+        const float exact = x[channel] * (1.0f / scale[channel]) + offset[channel];
+        // Not-a-number counts as the lowest.
+        codes[d] = static_cast<int8_t>(std::nearbyint(exact > -128.0f ? std::fmin(exact, 127.0f) : -128.0f));
+      }
+    }
+  };
+  save(false, k, scales.k_scale, scales.k_offset);
+  save(true, v, scales.v_scale, scales.v_offset);
+}
+
+void PagedCache::attend_static(const Attention& attention, std::span<const int32_t> table, int32_t position,
+                               const float* q, float* scores, float* out) const {
+  const Layer& layer = layers_[attention.cache.id];
+  const CacheScales& scales = *attention.cache_scales;
+  const int dim = attention.head_dim, group = attention.heads / attention.kv_heads;
+  for (int h = 0; h < attention.heads; ++h, q += dim, out += dim) {
+    const auto first = static_cast<size_t>(h / group * dim);
+    const auto stored = [&](int32_t at, bool value) {
+      return reinterpret_cast<const int8_t*>(head(layer, table, at, value, h / group));
+    };
+    float highest = -INFINITY;
+    for (int32_t at = 0; at <= position; ++at) {
+      const int8_t* const k = stored(at, false);
+      float dot = 0;
+      for (int d = 0; d < dim; ++d)
+        dot += q[d] * ((static_cast<float>(k[d]) - scales.k_offset[first + d]) * scales.k_scale[first + d]);
+      scores[at] = dot * attention.scale;
+      highest = std::fmax(highest, scores[at]);
+    }
+    float sum = 0;
+    for (int d = 0; d < dim; ++d) out[d] = 0;
+    for (int32_t at = 0; at <= position; ++at) {
+      const float weight = std::exp(scores[at] - highest);
+      const int8_t* const v = stored(at, true);
+      sum += weight;
+      for (int d = 0; d < dim; ++d)
+        out[d] += weight * ((static_cast<float>(v[d]) - scales.v_offset[first + d]) * scales.v_scale[first + d]);
+    }
+    for (int d = 0; d < dim; ++d) out[d] /= sum;
+  }
+}
+
+void PagedCache::store(const Attention& attention, std::span<const int32_t> table, int32_t position, const float* k,
+                       const float* v) {
+  const Layer& at = layers_[attention.cache.id];
+  if (is_static(attention)) return store_static(*attention.cache_scales, at, table, position, k, v);
   with_element(dtype_, [&]<class Element>() {
     for (int i = 0; i < at.kv_heads; ++i) {
       save_head<Element>(k + i * at.head_dim, at.head_dim, head(at, table, position, false, i));
@@ -162,6 +213,7 @@ void PagedCache::attend_as(const Attention& attention, std::span<const int32_t> 
 
 void PagedCache::attend(const Attention& attention, std::span<const int32_t> table, int32_t position, const float* q,
                         float* scores, float* out) const {
+  if (is_static(attention)) return attend_static(attention, table, position, q, scores, out);
   with_element(dtype_, [&]<class Element>() { attend_as<Element>(attention, table, position, q, scores, out); });
 }
 

@@ -10,7 +10,7 @@ namespace gristmill::device::reference {
 
 /// K and V of all layers in blocks of CacheOptions::block_size tokens. Within a block, layer by layer: K of all its
 /// tokens, then V, each [token][kv_head][head_dim] in the cache's element type; for int8 and fp8_e4m3 a float32 scale
-/// follows each head's codes.
+/// follows each head's codes, unused where an attention has scales of its own (CacheScales).
 class PagedCache {
  public:
   /// Throws Error for a block size that it cannot hold.
@@ -22,8 +22,9 @@ class PagedCache {
   /// Reserves the address space of `blocks` blocks.
   void reserve(int blocks);
 
-  /// Stores one token's K and V ([kv_heads][head_dim] each) in layer `layer` at `position` of a sequence.
-  void store(size_t layer, std::span<const int32_t> table, int32_t position, const float* k, const float* v);
+  /// Stores one token's K and V ([kv_heads][head_dim] each) in the attention's layer at `position` of a sequence.
+  void store(const Attention& attention, std::span<const int32_t> table, int32_t position, const float* k,
+             const float* v);
 
   /// out = softmax(scale * q K') V over positions 0 .. position of a sequence, as stored. q and out are
   /// [heads][head_dim]; `scores` has room for position + 1.
@@ -41,6 +42,12 @@ class PagedCache {
   std::byte* head(const Layer& layer, std::span<const int32_t> table, int32_t position, bool value, int index) const;
   /// The stored bytes of K (or V) of one token.
   std::byte* token(const Layer& layer, std::span<const int32_t> table, int32_t position, bool value) const;
+  /// Whether an int8 cache takes its scales from the attention.
+  bool is_static(const Attention& attention) const { return dtype_ == DType::i8 && attention.cache_scales; }
+  void store_static(const CacheScales& scales, const Layer& layer, std::span<const int32_t> table, int32_t position,
+                    const float* k, const float* v);
+  void attend_static(const Attention& attention, std::span<const int32_t> table, int32_t position, const float* q,
+                     float* scores, float* out) const;
   template <class Element>
   void attend_as(const Attention& attention, std::span<const int32_t> table, int32_t position, const float* q,
                  float* scores, float* out) const;

@@ -316,7 +316,7 @@ void ReferenceExecutable::run(const AttentionOp& op) {
         rotate(q, a.heads, a.head_dim, *a.rope, position);
         rotate(k, a.kv_heads, a.head_dim, *a.rope, position);
       }
-      cache_.store(a.cache.id, sequence.blocks, position, k, value(op.v) + row * kv_width);
+      cache_.store(a, sequence.blocks, position, k, value(op.v) + row * kv_width);
       // Keys of this step's later rows are not there yet, and causality does not ask for them.
       cache_.attend(a, sequence.blocks, position, q, scratch(plan_.scores), value(op.out) + row * q_width);
     }

@@ -99,7 +99,7 @@ ServingMetrics::ServingMetrics(Registry& registry, const std::string& model_name
   registry
       .gauge("vllm:cache_config_info", "The cache's configuration.",
              {{"block_size", cat(info.block_size)},
-              {"cache_dtype", name_of(config.cache_dtype)},
+              {"cache_dtype", name_of(info.cache_dtype)},
               {"enable_prefix_caching", config.prefix_caching ? "True" : "False"},
               {"engine", "0"},
               {"gpu_memory_utilization", cat(config.memory_utilization)},

@@ -7,6 +7,7 @@
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/random_program.h"
+#include "device/cpu/static_cache.h"
 #include "sanitizers.h"
 
 namespace gristmill::device::cpu {
@@ -126,6 +127,19 @@ TEST_P(EveryIsa, GivesTheBitsOfThePortableKernels) {
   }
 }
 
+TEST_P(EveryIsa, CacheScalesKnownBeforehandKeepEveryPromise) {
+  RandomModel model;
+  model.cache_scales = true;
+  Configuration setup{GetParam(), 2, ActivationMode::int8, DType::i8, 16};
+  Machine machine(model, setup);
+  const auto ids = random_ids(300, model.vocabulary, 21);
+  const auto whole = in_pieces(machine, ids, ids.size());
+  for (size_t piece : {1u, 13u, 299u}) EXPECT_EQ(in_pieces(machine, ids, piece, 1), whole) << piece;
+  setup.isa = "portable";
+  Machine portable(model, setup);
+  EXPECT_EQ(in_pieces(portable, ids, 64), whole);
+}
+
 TEST_P(EveryIsa, BlockSizeDoesNotChangeBits) {
   RandomModel model;
   model.layers = 1;
@@ -212,6 +226,45 @@ TEST(CpuExecutable, Float32ModeFollowsTheReferenceBackEnd) {
       for (size_t i = 0; i < a.logits[t].size(); ++i) ASSERT_NEAR(a.logits[t][i], b.logits[t][i], 2e-4) << t;
     }
   }
+}
+
+TEST(CpuExecutable, CacheScalesKnownBeforehandFollowTheReferenceBackEnd) {
+  RandomModel model;
+  model.cache_scales = true;
+  Machine exact(model, {"", 2, ActivationMode::f32, DType::i8});
+  const auto reference = make_reference_backend()->compile(random_program(model), {700, 8, 700, 1024}, {DType::i8, 16});
+  reference->bind({kBlocks, nullptr});
+  Feeder feeder(*reference, model.vocabulary, 16, kBlocks);
+  const auto ids = random_ids(280, model.vocabulary, 22);
+  const auto a = exact.feeder->run({{ids, 0, 0}}), b = feeder.run({{ids, 0, 0}});
+  double error = 0, size = 0;
+  for (size_t t = 0; t < ids.size(); ++t)
+    for (size_t i = 0; i < a.logits[t].size(); ++i) {
+      error += std::fabs(a.logits[t][i] - b.logits[t][i]);
+      size += std::fabs(b.logits[t][i]);
+    }
+  // A last bit of K or V can turn a code into its neighbour.
+  EXPECT_LT(error / size, 1e-3);
+  // They are for int8 caches only.
+  Machine with(model, {});
+  model.cache_scales = false;
+  Machine without(model, {});
+  EXPECT_EQ(in_pieces(with, ids, 280), in_pieces(without, ids, 280));
+}
+
+TEST(StaticCache, CodesAreRoundedToEvenWithinTheirRange) {
+  const StaticCache cache({{0.5f, 0.25f, 1.0f}, {0, 3, -100}, {1, 1, 1}, {0, 0, 0}}, 3);
+  std::vector<uint8_t> codes(3);
+  const auto encoded = [&](std::vector<float> x) {
+    EXPECT_EQ(cache.encode_k(0, x.data(), codes.data()), 1.0f);
+    return std::vector<int>{static_cast<int8_t>(codes[0]), static_cast<int8_t>(codes[1]),
+                            static_cast<int8_t>(codes[2])};
+  };
+  EXPECT_EQ(encoded({0.25f, 0.375f, 0.0f}), (std::vector<int>{0, 4, -100}));
+  EXPECT_EQ(encoded({0.75f, -0.125f, -27.5f}), (std::vector<int>{2, 2, -128}));
+  EXPECT_EQ(encoded({1e9f, -1e9f, -28.5f}), (std::vector<int>{127, -128, -128}));
+  const std::vector<float> broken{0, NAN, 0};
+  EXPECT_TRUE(std::isnan(cache.encode_v(0, broken.data(), codes.data())));
 }
 
 TEST(CpuExecutable, ArgmaxIsTheFirstMaximumAndLogitsComeOnlyWhereWanted) {

@@ -120,6 +120,7 @@ struct RandomModel {
   int layers = 2, hidden = 96, heads = 6, kv_heads = 2, head_dim = 16, ffn = 160, vocabulary = 203;
   Encoding query = kQ41, key = kQ40, value = kQ80, output = kBf16, gate = kQ41, up = kQ40, down = kQ81, table = kQ80;
   bool tied = true, biases = true, taps = false, rope = true;
+  bool cache_scales = false;  ///< numbers known beforehand for an int8 cache
   float last_norm = 1.0f;  ///< size of the last norm's weights
 };
 
@@ -158,6 +159,18 @@ inline std::shared_ptr<const Program> random_program(const RandomModel& m) {
     attention.scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
     attention.cache = builder.cache(m.kv_heads, m.head_dim);
     if (m.rope) attention.rope = rope;
+    if (m.cache_scales) {
+      std::mt19937 random(seed++);
+      CacheScales scales;
+      for (int i = 0; i < m.kv_heads * m.head_dim; ++i) {
+        const auto number = [&](int most) { return static_cast<float>(random() % static_cast<uint32_t>(most)); };
+        scales.k_scale.push_back(0.02f + number(100) * 2e-4f);
+        scales.v_scale.push_back(0.02f + number(100) * 2e-4f);
+        scales.k_offset.push_back(number(41) - 20);
+        scales.v_offset.push_back(number(41) - 20);
+      }
+      attention.cache_scales = scales;
+    }
     const Value mixed = builder.attention(qkv[0], qkv[1], qkv[2], attention);
     x = builder.residual(
         x, builder.linear(mixed, {}, {linear("o", m.hidden, m.heads * m.head_dim, m.output, m.biases)})[0]);
