@@ -68,8 +68,7 @@ int eval(const std::vector<std::string>& words) {
       ->check(CLI::IsMember({"auto", "float32"}));
   perplexity->add_option("--quantization", options.engine.quantization, "As for gristmill serve");
   perplexity->add_option("--float-linears", options.engine.float_linears, "As for gristmill serve");
-  perplexity->add_option("--kv-cache-dtype", cache_dtype,
-                         "As for gristmill serve");
+  perplexity->add_option("--kv-cache-dtype", cache_dtype, "As for gristmill serve");
   perplexity->add_option("--device", options.engine.device, "cpu, or reference (slow, scalar)")
       ->check(CLI::IsMember({"cpu", "reference"}));
   perplexity->add_option("--threads", options.engine.threads, "Threads (all usable cores)")->check(CLI::Range(0, 4096));

@@ -68,9 +68,8 @@ void log_address(const config::ServeConfig& config, const server::ServedModel& m
   const std::string text =
       cat("\n  model    ", model.names.front(), " (", model.root, ")\n  compute  ", info.device,
           "\n  memory   weights ", bytes_text(info.weight_bytes), ", ", name_of(info.cache_dtype), " KV cache up to ",
-          bytes_text(info.cache_bytes),
-          " for ", grouped(tokens), " tokens, scratch ", bytes_text(info.scratch_bytes), "\n  address  ",
-          listener.url(), "\n  try it   ", curl_line(config, model, listener), "\n\n");
+          bytes_text(info.cache_bytes), " for ", grouped(tokens), " tokens, scratch ", bytes_text(info.scratch_bytes),
+          "\n  address  ", listener.url(), "\n  try it   ", curl_line(config, model, listener), "\n\n");
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody reads it
 }
 

@@ -19,6 +19,7 @@ enum class ComputeClass : uint8_t {
   // quantized to int8 per token, or with numbers known beforehand (StaticInput).
   i8_channel,  ///< codes -128..127; w = scale * code, one scale for a row, or for a group of its columns
   i4_channel,  ///< codes -8..7, likewise
+  i8_float,    ///< codes -128..127, w = scale * code, one scale for a row; activations stay float (W8A16)
 };
 
 constexpr const char* name_of(ComputeClass cls) {
@@ -37,11 +38,13 @@ constexpr const char* name_of(ComputeClass cls) {
       return "i8_channel";
     case ComputeClass::i4_channel:
       return "i4_channel";
+    case ComputeClass::i8_float:
+      return "i8_float";
   }
   return "?";
 }
 
-/// Whether codes with a scale per row or group of float32 stand for the numbers.
+/// Whether codes with a scale per row or group of float32 are multiplied by codes of the activations.
 constexpr bool is_channel_class(ComputeClass cls) {
   return cls == ComputeClass::i8_channel || cls == ComputeClass::i4_channel;
 }
@@ -70,10 +73,10 @@ inline int64_t scales_of_row(const Encoding& encoding, int64_t columns) {
 
 /// Room for the codes of some rows, given by the caller of WeightSource::read_codes.
 struct CodeRows {
-  uint8_t* codes = nullptr;         ///< [rows][columns]; i8_group and the channel classes: the bits of an int8
+  uint8_t* codes = nullptr;         ///< [rows][columns]; but for i4_group the bits of an int8
   uint16_t* scales = nullptr;       ///< [rows][columns / group], binary16; of the group classes
   uint16_t* mins = nullptr;         ///< the same shape; only when has_min
-  float* channel_scales = nullptr;  ///< [rows][scales_of_row()]; of the channel classes
+  float* channel_scales = nullptr;  ///< [rows][scales_of_row()]; of the channel classes and i8_float
   int32_t* addends = nullptr;       ///< [rows]; only with a static input
 
   /// The same room from another row on.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "sample/sampler.h"
 
 namespace gristmill::engine {

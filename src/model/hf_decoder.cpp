@@ -1,9 +1,12 @@
 #include "model/hf_decoder.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "model/load_quantization.h"
 #include "weights/weight_views.h"
 
@@ -16,16 +19,33 @@ using device::WeightRef;
 
 namespace {
 
-/// Quantized experts go through one matrix: they must agree in type, group and static input.
-void check_alike(const std::vector<std::shared_ptr<const device::WeightSource>>& parts) {
-  for (const auto& part : parts) {
-    const auto& a = parts.front()->encoding();
-    const auto& b = part->encoding();
-    if (a == b || (!device::is_channel_class(a.cls) && !device::is_channel_class(b.cls))) continue;
-    throw Error(cat(parts.front()->name(), " and ", part->name(), ": are quantized as ", name_of(a.cls), " and ",
-                    name_of(b.cls), a.input || b.input ? " with static inputs" : "",
-                    "; the experts of a layer must agree in type, group and static input"));
+/// Experts go through one matrix. Those quantized in different ways take the finest of them, which loses nothing: codes
+/// of 8 bits where any has them, groups that divide everyone's; with floats among them, float32. Throws Error where
+/// static inputs differ.
+void make_alike(std::vector<std::shared_ptr<const device::WeightSource>>* parts) {
+  const device::Encoding& first = parts->front()->encoding();
+  const auto differs = [&](const auto& part) { return !(part->encoding() == first); };
+  const auto odd = std::find_if(parts->begin(), parts->end(), differs);
+  if (odd == parts->end()) return;
+  bool all_codes = true;
+  device::Encoding finest{device::ComputeClass::i4_channel, 0, 0, false};
+  const int64_t columns = parts->front()->columns();
+  for (const auto& part : *parts) {
+    const device::Encoding& encoding = part->encoding();
+    if (encoding.input)
+      throw Error(cat(parts->front()->name(), " and ", (*odd)->name(),
+                      ": experts of a layer with static inputs must agree in type and input"));
+    all_codes = all_codes && device::is_channel_class(encoding.cls);
+    if (encoding.cls == device::ComputeClass::i8_channel) finest.cls = encoding.cls;
+    if (encoding.group != 0)
+      finest.group = static_cast<int>(std::gcd(finest.group == 0 ? columns : finest.group, encoding.group));
   }
+  if (all_codes)
+    for (auto& part : *parts) part = weights::recode(part, finest);
+  const std::string group = finest.group == 0 ? "" : cat(" in groups of ", finest.group);
+  LOG_INFO(parts->front()->name(), " and ", (*odd)->name(),
+           ": are quantized in different ways; the layer's experts are ", "computed as ",
+           all_codes ? cat(name_of(finest.cls), group) : "float32");
 }
 
 }  // namespace
@@ -84,8 +104,8 @@ Norm HfDecoder::zero_centred_norm(const std::string& name, int width) {
 Linear HfDecoder::linear(const std::string& name, int outputs, int inputs, Bias bias) {
   Linear linear;
   linear.weight = builder_.weight(tensors_.matrix(name + ".weight", outputs, inputs));
-  if (bias == Bias::required)
-    if (auto values = tensors_.bias(name, outputs)) linear.bias = builder_.weight(std::move(values));
+  if (auto values = tensors_.bias(name, outputs, bias == Bias::required))
+    linear.bias = builder_.weight(std::move(values));
   return linear;
 }
 
@@ -123,7 +143,7 @@ void HfDecoder::add_experts(device::Moe* moe, const std::string& name, const Exp
     gate_up.push_back(tensors_.matrix(expert + names.up + ".weight", width, hidden));
     down.push_back(tensors_.matrix(expert + names.down + ".weight", hidden, width));
   }
-  for (const auto* const parts : {&gate_up, &down}) check_alike(*parts);
+  for (auto* const parts : {&gate_up, &down}) make_alike(parts);
   moe->gate_up = builder_.weight(weights::concatenate_rows(name + ".*.gate_up", std::move(gate_up)));
   moe->down = builder_.weight(weights::concatenate_rows(name + ".*.down", std::move(down)));
 }

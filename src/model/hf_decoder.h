@@ -43,8 +43,8 @@ class HfDecoder {
   device::Norm zero_centred_norm(const std::string& name, int width);
   /// NAME.weight [outputs, inputs] and NAME.bias.
   device::Linear linear(const std::string& name, int outputs, int inputs, Bias bias = Bias::none);
-  /// The decoder's heads with its rope and a cache of its own, and that cache's scales where the checkpoint has some for
-  /// the layer whose tensors are named `self`k_proj and so on; norms are added by the caller.
+  /// The decoder's heads with its rope and a cache of its own, and that cache's scales where the checkpoint has some
+  /// for the layer whose tensors are named `self`k_proj and so on; norms are added by the caller.
   device::Attention attention(const std::string& self);
   /// down(silu(gate x) * up x) of NAME.gate_proj and so on, behind an optional norm.
   device::Value gated_mlp(device::Value x, std::optional<device::Norm> norm, const std::string& name, int width,

@@ -85,9 +85,12 @@ class Qwen3_5 : HfDecoder {
     const auto both = tensors_.matrix(name + ".weight", int64_t{2} * c.heads * c.head_dim, c.hidden);
     std::vector<int32_t> rows[2];
     for (int row = 0; row < 2 * c.heads * c.head_dim; ++row) rows[row / c.head_dim % 2].push_back(row);
+    const auto bias = tensors_.bias(name, both->rows(), false);
     Linear linears[2];
-    for (int half : {0, 1})
+    for (int half : {0, 1}) {
       linears[half].weight = builder_.weight(weights::select_rows(both->name(), both, rows[half]));
+      if (bias != nullptr) linears[half].bias = builder_.weight(weights::select_elements(bias, rows[half]));
+    }
     return {linears[0], linears[1]};
   }
 

@@ -1,6 +1,7 @@
 #include "model/tensor_binder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -217,12 +218,15 @@ std::shared_ptr<const device::WeightSource> TensorBinder::read_described(const s
   weights::AscendLinear linear =
       weights::make_ascend_linear(checkpoint_, *description_, base, *type, shape[0], shape[1], read_as);
   used_.insert(linear.tensors.begin(), linear.tensors.end());
-  if (linear.holds_bias) with_bias_.insert(base);
+  if (linear.holds_bias) with_bias_[base] = linear.bias;
   return linear.weight;
 }
 
-std::shared_ptr<const device::WeightSource> TensorBinder::bias(const std::string& base, int64_t elements) {
-  return with_bias_.contains(base) ? nullptr : vector(base + ".bias", elements);
+std::shared_ptr<const device::WeightSource> TensorBinder::bias(const std::string& base, int64_t elements,
+                                                               bool is_stored) {
+  const auto held = with_bias_.find(base);
+  if (held != with_bias_.end()) return std::exchange(held->second, nullptr);
+  return is_stored ? vector(base + ".bias", elements) : nullptr;
 }
 
 std::shared_ptr<const device::WeightSource> TensorBinder::matrix(const std::string& name, int64_t rows,
@@ -248,6 +252,11 @@ void TensorBinder::skip(const std::string& prefix, const char* what) {
 
 void TensorBinder::check_complete() const {
   if (checkpoint_ == nullptr) return;
+  for (const auto& [base, bias] : with_bias_)
+    if (bias != nullptr)
+      throw Error(cat(checkpoint_->path(), ": tensor ", weights::quoted(base + ".weight"),
+                      ": is statically quantized, and in float32 it has a bias that experts and heads cannot take; "
+                      "leave out --dtype float32"));
   std::vector<std::string> surplus;
   for (const std::string& name : checkpoint_->names())
     if (!used_.contains(name)) surplus.push_back(name);

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -49,8 +50,9 @@ class TensorBinder {
   }
   /// Null when there is none of that name.
   std::shared_ptr<const device::WeightSource> optional_vector(const std::string& name, int64_t elements);
-  /// The bias X.bias of the matrix X.weight, null where the matrix holds it already (statically quantized ones do).
-  std::shared_ptr<const device::WeightSource> bias(const std::string& base, int64_t elements);
+  /// The bias of the matrix X.weight: X.bias where the model has one (`is_stored`). Statically quantized matrices hold
+  /// it already, so that there is none to add; read exactly they have one of their own, which must be asked for.
+  std::shared_ptr<const device::WeightSource> bias(const std::string& base, int64_t elements, bool is_stored);
   /// Scales and offsets of an int8 KV cache (C8) for the attention whose tensors are named `self`k_proj and so on, each
   /// of `channels` elements; none where the checkpoint has none. Throws Error naming a tensor that is missing or does
   /// not fit.
@@ -83,7 +85,8 @@ class TensorBinder {
   std::shared_ptr<weights::QuantizationErrors> errors_;
   bool any_quantized_ = false;
   std::set<std::string> used_;
-  std::set<std::string> with_bias_;  ///< X of the matrices that hold their bias
+  /// X of the matrices that hold their bias, with what is to be added nonetheless until that has been asked for.
+  std::map<std::string, std::shared_ptr<const device::WeightSource>> with_bias_;
   std::vector<std::string> missing_;
 };
 

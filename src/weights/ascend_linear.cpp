@@ -13,6 +13,36 @@
 namespace gristmill::weights {
 namespace {
 
+/// What a static input's offset and quant_bias add to the outputs of float weights w = code * deq / scale. From
+///   y = (sum of code * x_code + quant_bias) * deq,  x_code ~ x / scale + offset
+/// follows y ~ sum of w * x + deq * (quant_bias + offset * sum of code).
+class StaticBias final : public device::WeightSource {
+ public:
+  StaticBias(std::string name, std::shared_ptr<const Checkpoint> checkpoint, const ChannelCodes& codes)
+      : WeightSource(std::move(name), 1, codes.rows, device::Encoding{}, 0),
+        checkpoint_(std::move(checkpoint)),
+        codes_(codes) {}
+
+  void read_f32(int64_t, int64_t count, float* out) const override {
+    if (count == 0) return;
+    const auto* code = reinterpret_cast<const int8_t*>(codes_.tensor.bytes.data());
+    for (int64_t row = 0; row < codes_.rows; ++row) {
+      int64_t sum = 0;
+      for (int64_t k = 0; k < codes_.columns; ++k) sum += *code++;
+      const auto at = static_cast<size_t>(row);
+      const double added = codes_.addends[at] + static_cast<double>(codes_.input->offset) * static_cast<double>(sum);
+      out[row] = static_cast<float>(added * static_cast<double>(codes_.scales[at]));
+    }
+  }
+  void read_16(int64_t, int64_t, uint16_t*) const override {}
+  void read_codes(int64_t, int64_t, const device::CodeRows&) const override {}
+  void release() const override { checkpoint_->drop_pages(codes_.tensor.bytes); }
+
+ private:
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  ChannelCodes codes_;
+};
+
 class Reader {
  public:
   Reader(const std::shared_ptr<const Checkpoint>& checkpoint, const QuantDescription& description,
@@ -44,7 +74,15 @@ class Reader {
       use(part);
     const bool holds_bias = type_ == QuantType::w8a8;
     if (holds_bias) use(".bias");
-    return {make_channel_source(checkpoint_, std::move(codes_), read_as), std::move(tensors_), holds_bias};
+    std::shared_ptr<const device::WeightSource> bias;
+    if (holds_bias && read_as == ReadAs::exact) {
+      bias = std::make_shared<StaticBias>(name(".quant_bias"), checkpoint_, codes_);
+      for (float& scale : codes_.scales) scale /= codes_.input->scale;
+      codes_.input.reset();
+      codes_.addends.clear();
+    }
+    return {make_channel_source(checkpoint_, std::move(codes_), read_as), std::move(tensors_), holds_bias,
+            std::move(bias)};
   }
 
  private:

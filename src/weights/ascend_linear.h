@@ -12,7 +12,11 @@ namespace gristmill::weights {
 struct AscendLinear {
   std::shared_ptr<const device::WeightSource> weight;
   std::vector<std::string> tensors;  ///< all that belong to it, X.weight too
-  bool holds_bias = false;  ///< X.bias, if there is one, is in the weight's addends: it must not be added again
+  /// X.bias, if there is one, is in quant_bias: it must not be added again.
+  bool holds_bias = false;
+  /// Of statically quantized weights that are read exactly: what quant_bias and the input's offset add to each output,
+  /// [1, rows]; else null.
+  std::shared_ptr<const device::WeightSource> bias{};
 };
 
 /// The matrix [rows, columns] whose tensors are X.weight, X.weight_scale and so on, `base` being X. Its type is not

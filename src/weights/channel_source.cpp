@@ -18,7 +18,12 @@ using device::Encoding;
 constexpr int64_t kMostColumns = 132000;
 
 Encoding encoding_of(const ChannelCodes& codes, ReadAs read_as) {
-  if (!codes.integers || read_as == ReadAs::exact) return {};
+  if (read_as == ReadAs::exact) return {};
+  if (!codes.integers) {
+    const bool plain = codes.storage == CodeStorage::int8 && codes.group == 0 &&
+                       std::all_of(codes.offsets.begin(), codes.offsets.end(), [](float o) { return o == 0.0f; });
+    return plain ? Encoding{ComputeClass::i8_float, 0, 0, false} : Encoding{};
+  }
   const ComputeClass cls = codes.storage == CodeStorage::int8 ? ComputeClass::i8_channel : ComputeClass::i4_channel;
   return {cls, codes.group, 0, false, codes.input};
 }

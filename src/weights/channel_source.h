@@ -28,12 +28,13 @@ struct ChannelCodes {
   std::vector<float> offsets{};              ///< w = (code - offset) * scale; of the scales' shape, empty: zeros
   std::optional<device::StaticInput> input;  ///< how activations are quantized, if that is known beforehand ...
   std::vector<int32_t> addends{};            ///< ... and what the sums start from then, [rows]
-  bool integers = true;                      ///< false: only the float values are wanted (weight-only formats)
+  bool integers = true;                      ///< false: activations stay float (weight-only formats)
 };
 
-/// The weight, as i8_channel or i4_channel, or in float32 where `read_as` or the format want that. Throws Error naming
-/// the tensor when sizes do not agree, when a row is too long for 32-bit sums of products, and for `exact` with a
-/// static input, whose bias is not among the float values.
+/// The weight, as i8_channel or i4_channel, in i8_float for formats of weights alone with one scale for a row and no
+/// offset, or in float32 where `read_as` or the format want that. Throws Error naming the tensor when sizes do not
+/// agree, when a row is too long for 32-bit sums of products, and for `exact` with a static input, whose bias is not
+/// among the float values.
 std::shared_ptr<const device::WeightSource> make_channel_source(std::shared_ptr<const Checkpoint> checkpoint,
                                                                 ChannelCodes codes, ReadAs read_as);
 

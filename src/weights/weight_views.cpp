@@ -41,6 +41,30 @@ class SelectedRows final : public WeightSource {
   std::vector<int32_t> rows_;
 };
 
+class RecodedRows final : public WeightSource {
+ public:
+  RecodedRows(std::shared_ptr<const WeightSource> base, const Encoding& encoding)
+      : WeightSource(base->name(), base->rows(), base->columns(), encoding, base->file_bytes()),
+        base_(std::move(base)) {}
+
+  void read_f32(int64_t first, int64_t count, float* out) const override { base_->read_f32(first, count, out); }
+  void read_16(int64_t, int64_t, uint16_t*) const override {}
+  void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
+    const int64_t own = device::scales_of_row(encoding(), columns());
+    const int64_t stored = device::scales_of_row(base_->encoding(), columns());
+    std::vector<float> scales(static_cast<size_t>(count * stored));
+    base_->read_codes(first, count, {out.codes, nullptr, nullptr, scales.data()});
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t g = 0; g < own; ++g)
+        out.channel_scales[i * own + g] = scales[static_cast<size_t>(i * stored + g * stored / own)];
+  }
+  void release() const override { base_->release(); }
+  void release_rows(int64_t first, int64_t count) const override { base_->release_rows(first, count); }
+
+ private:
+  std::shared_ptr<const WeightSource> base_;
+};
+
 class ConcatenatedRows final : public WeightSource {
  public:
   ConcatenatedRows(std::string name, int64_t rows, Encoding encoding, size_t file_bytes,
@@ -95,6 +119,25 @@ class ComputedSource : public WeightSource {
   using WeightSource::WeightSource;
   void read_16(int64_t, int64_t, uint16_t*) const override {}
   void read_codes(int64_t, int64_t, const CodeRows&) const override {}
+};
+
+class SelectedElements final : public ComputedSource {
+ public:
+  SelectedElements(std::shared_ptr<const WeightSource> base, std::vector<int32_t> elements)
+      : ComputedSource(base->name(), 1, static_cast<int64_t>(elements.size()), Encoding{}, 0),
+        base_(std::move(base)),
+        elements_(std::move(elements)) {}
+  void read_f32(int64_t, int64_t count, float* out) const override {
+    if (count == 0) return;
+    std::vector<float> values(static_cast<size_t>(base_->columns()));
+    base_->read_f32(0, 1, values.data());
+    for (const int32_t element : elements_) *out++ = values[static_cast<size_t>(element)];
+  }
+  void release() const override { base_->release(); }
+
+ private:
+  std::shared_ptr<const WeightSource> base_;
+  std::vector<int32_t> elements_;
 };
 
 class OnePlus final : public ComputedSource {
@@ -164,6 +207,27 @@ std::shared_ptr<const WeightSource> select_rows(std::string name, std::shared_pt
   for (const int32_t row : rows)
     if (row < 0 || row >= base->rows()) throw Error(cat(base->name(), ": there is no row ", row, " of ", base->rows()));
   return std::make_shared<SelectedRows>(std::move(name), std::move(base), std::move(rows));
+}
+
+std::shared_ptr<const WeightSource> select_elements(std::shared_ptr<const WeightSource> base,
+                                                    std::vector<int32_t> elements) {
+  for (const int32_t element : elements)
+    if (base->rows() != 1 || element < 0 || element >= base->columns())
+      throw Error(cat(base->name(), ": there is no element ", element, " of ", base->columns()));
+  return std::make_shared<SelectedElements>(std::move(base), std::move(elements));
+}
+
+std::shared_ptr<const WeightSource> recode(std::shared_ptr<const WeightSource> base, const Encoding& encoding) {
+  const Encoding& from = base->encoding();
+  if (from == encoding) return base;
+  const int64_t columns = base->columns(), own = device::scales_of_row(encoding, columns);
+  const bool widens = from.cls == encoding.cls || encoding.cls == ComputeClass::i8_channel;
+  const bool refines = own % device::scales_of_row(from, columns) == 0 && (own == 1 || columns % own == 0);
+  if (!device::is_channel_class(from.cls) || !device::is_channel_class(encoding.cls) || from.input || encoding.input ||
+      !widens || !refines)
+    throw Error(cat(base->name(), ": ", name_of(from.cls), " in groups of ", from.group, " cannot become ",
+                    name_of(encoding.cls), " in groups of ", encoding.group));
+  return std::make_shared<RecodedRows>(std::move(base), encoding);
 }
 
 std::shared_ptr<const WeightSource> concatenate_rows(std::string name,

@@ -14,6 +14,15 @@ std::shared_ptr<const device::WeightSource> select_rows(std::string name,
                                                         std::shared_ptr<const device::WeightSource> base,
                                                         std::vector<int32_t> rows);
 
+/// Elements `elements[i]` of a vector, likewise.
+std::shared_ptr<const device::WeightSource> select_elements(std::shared_ptr<const device::WeightSource> base,
+                                                            std::vector<int32_t> elements);
+
+/// Channel codes in another class and with other groups, where nothing is lost: i4_channel as i8_channel, a scale
+/// shared by more columns as several equal ones. Throws Error naming the weight for anything else.
+std::shared_ptr<const device::WeightSource> recode(std::shared_ptr<const device::WeightSource> base,
+                                                   const device::Encoding& encoding);
+
 /// All rows of the first, then all of the second, and so on: one matrix per expert makes the matrix of all experts.
 /// Sources of different encodings are read as float32. Throws Error naming the one whose columns differ.
 std::shared_ptr<const device::WeightSource> concatenate_rows(

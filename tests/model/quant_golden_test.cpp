@@ -157,8 +157,12 @@ TEST_P(QuantLayers, EveryLayerStaysWithinItsTolerance) {
       std::sort(errors.begin(), errors.end());
       const double mean = sum / static_cast<double>(size), p99 = errors[size * 99 / 100];
       std::printf("%s layer %zu, %s: mean %.1e, p99 %.1e\n", GetParam(), layer, backend->name().c_str(), mean, p99);
-      EXPECT_LE(mean, 3 * number("jitter_mean_abs") + 1e-6 * number("out_std")) << layer << " " << backend->name();
-      EXPECT_LE(p99, 3 * number("jitter_p99_abs") + 1e-5 * number("out_std")) << layer << " " << backend->name();
+      // The CPU back end reads int8 caches with 16-bit codes of queries and softmax weights, not with floats.
+      const double words = cache_of(model) == DType::i8 && backend->name() == "cpu" ? 5e-4 * number("out_std") : 0;
+      EXPECT_LE(mean, 3 * number("jitter_mean_abs") + 1e-6 * number("out_std") + words)
+          << layer << " " << backend->name();
+      EXPECT_LE(p99, 3 * number("jitter_p99_abs") + 1e-5 * number("out_std") + 10 * words)
+          << layer << " " << backend->name();
     }
   }
 }

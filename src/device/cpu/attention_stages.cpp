@@ -60,9 +60,8 @@ void CacheWriteStage::run(const Frame& frame, uint32_t item, uint32_t member) co
       std::byte* const v_block = pool.v(layout, h, block);
       if (layout.scaled()) {
         auto* const codes = reinterpret_cast<uint8_t*>(rounded);
-        const float k_scale = cache_.scales != nullptr
-                                  ? cache_.scales->encode_k(h, rotated, codes)
-                                  : frame.kernels->encode(layout.dtype, rotated, head_dim_, codes);
+        const float k_scale = cache_.scales != nullptr ? cache_.scales->encode_k(h, rotated, codes)
+                                                       : frame.kernels->encode(layout.dtype, rotated, head_dim_, codes);
         layout.write_k(k_block, slot, codes, k_scale);
         const float v_scale = cache_.scales != nullptr ? cache_.scales->encode_v(h, v, codes)
                                                        : frame.kernels->encode(layout.dtype, v, head_dim_, codes);
@@ -156,8 +155,7 @@ void AttentionStage::merge_row(const Frame& frame, int row) const {
     frame.kernels->merge_partitions(partials_of(frame, sequence, head), partial_floats(layout), partitions,
                                     layout.v_dim, layout.head_dim, out_.row(frame, row) + head * layout.head_dim);
   }
-  for (int head = 0; head < kv_heads_; ++head)
-    finish(head, out_.row(frame, row) + head * group_ * layout.head_dim);
+  for (int head = 0; head < kv_heads_; ++head) finish(head, out_.row(frame, row) + head * group_ * layout.head_dim);
 }
 
 }  // namespace gristmill::device::cpu

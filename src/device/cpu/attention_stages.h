@@ -25,7 +25,7 @@ class RotaryStage final : public Stage {
 /// Where one layer's K and V are.
 struct LayerCache {
   KvLayout layout;
-  size_t prefix = 0;  ///< bytes per block of the layers before this one
+  size_t prefix = 0;                            ///< bytes per block of the layers before this one
   std::shared_ptr<const StaticCache> scales{};  ///< of an int8 cache whose scales were known; null: made per token
 
   KvPool pool(const Frame& frame) const {

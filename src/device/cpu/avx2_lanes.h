@@ -87,6 +87,9 @@ struct Avx2Lanes {
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(ints, ints), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
+  static Avx2Lanes i8(const std::byte* p) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
+  }
   static Avx2Lanes e4m3(const uint8_t* p) {
     // Sign extension puts the sign into the half's top two bits; the lower of them belongs to the exponent.
     const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

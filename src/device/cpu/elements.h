@@ -37,7 +37,7 @@ struct F16Elements {
     return V::f16(reinterpret_cast<const uint16_t*>(row) + i * V::kLanes);
   }
 };
-/// int8 codes are not read into float lanes: device/cpu/int8_attention.h.
+/// int8 codes of a cache are not read into float lanes: device/cpu/int8_attention.h.
 struct I8Elements {
   static constexpr bool kIntegers = true;
 };
@@ -54,6 +54,14 @@ struct E4m3Elements {
   template <class V>
   static V v(const std::byte* row, int i) {
     return V::e4m3(reinterpret_cast<const uint8_t*>(row) + i * V::kLanes);
+  }
+};
+/// Weights alone: codes of i8_float, whose scales are behind the panel.
+struct I8WeightElements {
+  static constexpr int kBytes = 1;
+  template <class V, int kParity>
+  static V k(const std::byte* tile, int width, int64_t pair, int lane) {
+    return V::i8(tile + (2 * pair + kParity) * width + lane);
   }
 };
 struct Bf16Elements {

@@ -34,6 +34,14 @@ void float_linear_as(const PackedWeight& w, int64_t first, int64_t panels, const
   }
 }
 
+/// y[rows][kFloatPanel] of one panel *= its outputs' scales.
+template <class V>
+void scale_outputs(const float* scales, int rows, float* y, int64_t y_stride) {
+  for (int r = 0; r < rows; ++r)
+    for (int i = 0; i < kFloatPanel; i += V::kLanes)
+      V::store(y + r * y_stride + i, V::mul(V::load(y + r * y_stride + i), V::load(scales + i)));
+}
+
 template <class V>
 void float_linear(const PackedWeight& w, int64_t first, int64_t panels, const float* x, int64_t x_stride, int rows,
                   float* y, int64_t y_stride) {
@@ -42,6 +50,11 @@ void float_linear(const PackedWeight& w, int64_t first, int64_t panels, const fl
       return float_linear_as<V, F32Elements>(w, first, panels, x, x_stride, rows, y, y_stride);
     case ComputeClass::f16:
       return float_linear_as<V, F16Elements>(w, first, panels, x, x_stride, rows, y, y_stride);
+    case ComputeClass::i8_float:
+      float_linear_as<V, I8WeightElements>(w, first, panels, x, x_stride, rows, y, y_stride);
+      for (int64_t i = 0; i < panels; ++i)
+        scale_outputs<V>(w.scales(w.panel_data(first + i)), rows, y + i * kFloatPanel, y_stride);
+      return;
     default:
       return float_linear_as<V, Bf16Elements>(w, first, panels, x, x_stride, rows, y, y_stride);
   }

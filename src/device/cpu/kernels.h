@@ -112,7 +112,8 @@ struct Kernels {
   ///   scales per group       over groups ascending, acc = fma(float(sum_g), scale_g, acc); y = acc * x.scale
   void (*channel_linear)(const PackedWeight& w, int64_t first, int64_t panels, const TokenBlock& x, float* y,
                          int64_t y_stride);
-  /// y[r][c] = over k ascending, acc = fma(x[r][k], w[c][k], acc), from 0.
+  /// y[r][c] = over k ascending, acc = fma(x[r][k], w[c][k], acc), from 0; of i8_float the code is w, and y = acc *
+  /// scale.
   void (*float_linear)(const PackedWeight& w, int64_t first, int64_t panels, const float* x, int64_t x_stride, int rows,
                        float* y, int64_t y_stride);
 

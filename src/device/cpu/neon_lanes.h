@@ -108,6 +108,10 @@ struct NeonLanes {
   static void words(int16_t* p, NeonLanes a) {
     vst1q_s16(p, vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a.low)), vqmovn_s32(vcvtnq_s32_f32(a.high))));
   }
+  static NeonLanes i8(const std::byte* p) {
+    const int16x8_t words = vmovl_s8(vld1_s8(reinterpret_cast<const int8_t*>(p)));
+    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(words)))};
+  }
   static NeonLanes e4m3(const uint8_t* p) {
     // Sign extension puts the sign into the half's top two bits; the lower of them belongs to the exponent.
     const uint16x8_t codes = vreinterpretq_u16_s16(vshll_n_s8(vreinterpret_s8_u8(vld1_u8(p)), 7));

@@ -85,6 +85,19 @@ void pack_channel(const WeightSource& source, const PackedWeight& form, int64_t 
   }
 }
 
+void pack_bytes(const WeightSource& source, const PackedWeight& form, int64_t first_row, int64_t rows, std::byte* to) {
+  std::vector<uint8_t> codes(static_cast<size_t>(rows * form.inputs));
+  std::vector<float> scales(static_cast<size_t>(rows));
+  source.read_codes(first_row, rows, {codes.data(), nullptr, nullptr, scales.data()});
+  for (int64_t row = 0; row < rows; ++row) {
+    std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_stride;
+    const int64_t column = row % form.panel;
+    for (int64_t k = 0; k < form.inputs; ++k)
+      panel[k * form.panel + column] = std::byte{codes[static_cast<size_t>(row * form.inputs + k)]};
+    const_cast<float*>(form.scales(panel))[column] = scales[static_cast<size_t>(row)];
+  }
+}
+
 template <class Element>
 void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, bool pairs, std::byte* to) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -134,6 +147,11 @@ PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, boo
         static_cast<size_t>(form.blocks()) * form.block_bytes + words * static_cast<size_t>(form.panel) * 4;
     return form;
   }
+  if (form.cls == ComputeClass::i8_float) {
+    form.panel_stride = form.panel_bytes =
+        static_cast<size_t>((form.inputs + 1) / 2 * 2) * kFloatPanel + kFloatPanel * sizeof(float);
+    return form;
+  }
   const size_t element = form.cls == ComputeClass::f32 ? 4 : 2;
   const int64_t inputs = form.cls == ComputeClass::bf16 ? (form.inputs + 1) / 2 * 2 : form.inputs;
   form.panel_stride = form.panel_bytes = static_cast<size_t>(inputs) * kFloatPanel * element;
@@ -149,6 +167,8 @@ void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t f
     pack_coded(source, form, first_row, rows, to);
   } else if (form.channel()) {
     pack_channel(source, form, first_row, rows, to);
+  } else if (form.cls == ComputeClass::i8_float) {
+    pack_bytes(source, form, first_row, rows, to);
   } else if (form.cls == ComputeClass::f32) {
     std::vector<float> values(static_cast<size_t>(rows * form.inputs));
     source.read_f32(first_row, rows, values.data());
@@ -179,6 +199,9 @@ void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
           break;
         case ComputeClass::f16:
           out[k] = f16_to_f32(reinterpret_cast<const uint16_t*>(panel)[plain]);
+          break;
+        case ComputeClass::i8_float:
+          out[k] = static_cast<float>(static_cast<int8_t>(panel[plain])) * weight.scales(panel)[column];
           break;
         default:
           out[k] = bf16_to_f32(reinterpret_cast<const uint16_t*>(panel)[((k / 2) * weight.panel + column) * 2 + k % 2]);

@@ -18,7 +18,8 @@ inline constexpr int kFloatPanel = 32;
 ///
 /// i4_group, i8_group: a panel is a list of blocks, one per 32 inputs: codes, then `panel` scales (binary16), then with
 /// has_min `panel` minima. Codes of i8: [8 steps][panel][4 inputs] bytes; of i4: [4][panel][4] bytes, low nibble =
-/// steps 0..3, high nibble = steps 4..7. f32, f16: [inputs][32]. bf16: [inputs / 2, rounded up][32][2].
+/// steps 0..3, high nibble = steps 4..7. f32, f16: [inputs][32]. bf16: [inputs / 2, rounded up][32][2]. i8_float:
+/// [inputs, rounded up to even][32] signed bytes, then float32 scales [32].
 ///
 /// i8_channel, i4_channel: blocks of codes as above without scales, the last one filled up with codes of 0 (i4 codes
 /// are stored with 8 added), then float32 scales [groups][panel]; with one scale per output, int32 addends [panel]
@@ -45,9 +46,11 @@ struct PackedWeight {
   bool channel() const { return is_channel_class(cls); }
   int64_t blocks() const { return (inputs + kGroup - 1) / kGroup; }
   int64_t scale_groups() const { return group == 0 ? 1 : (inputs + group - 1) / group; }
-  /// Of a channel class: scales of a panel, and its addends.
+  /// Of a channel class and i8_float: scales of a panel, and of the former its addends.
   const float* scales(const std::byte* panel_start) const {
-    return reinterpret_cast<const float*>(panel_start + static_cast<size_t>(blocks()) * block_bytes);
+    const size_t code_bytes = channel() ? static_cast<size_t>(blocks()) * block_bytes
+                                        : static_cast<size_t>((inputs + 1) / 2 * 2) * kFloatPanel;
+    return reinterpret_cast<const float*>(panel_start + code_bytes);
   }
   const int32_t* addends(const std::byte* panel_start) const {
     return reinterpret_cast<const int32_t*>(scales(panel_start) + scale_groups() * panel);

@@ -137,6 +137,10 @@ struct PortableLanes {
   }
   /// 2^-8 times the E4M3 values: as halves they have the same mantissas, and exponents that count from 15 in place
   /// of 7.
+  /// kLanes signed bytes.
+  static PortableLanes i8(const std::byte* p) {
+    return each([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
+  }
   static PortableLanes e4m3(const uint8_t* p) {
     return each([&](int i) { return f16_to_f32(static_cast<uint16_t>((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7)); });
   }

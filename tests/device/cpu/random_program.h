@@ -21,8 +21,8 @@ class RandomWeight final : public WeightSource {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0.0f, size / std::sqrt(static_cast<float>(columns)));
     const size_t count = static_cast<size_t>(rows * columns);
-    if (is_channel_class(encoding.cls)) {
-      const int lowest = encoding.cls == ComputeClass::i8_channel ? -128 : -8;
+    if (has_channel_scales(encoding.cls)) {
+      const int lowest = encoding.cls == ComputeClass::i4_channel ? -8 : -128;
       for (size_t i = 0; i < count; ++i)
         codes_.push_back(
             static_cast<uint8_t>(lowest + static_cast<int>(random() % static_cast<uint32_t>(-2 * lowest))));
@@ -66,7 +66,7 @@ class RandomWeight final : public WeightSource {
   void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
     const int64_t groups = scales_of_row(encoding(), columns());
     std::memcpy(out.codes, codes_.data() + first * columns(), static_cast<size_t>(count * columns()));
-    if (is_channel_class(encoding().cls)) {
+    if (has_channel_scales(encoding().cls)) {
       std::copy_n(channel_scales_.data() + first * groups, count * groups, out.channel_scales);
       if (out.addends != nullptr) std::copy_n(addends_.data() + first, count, out.addends);
       return;
@@ -82,8 +82,9 @@ class RandomWeight final : public WeightSource {
   mutable int released = 0;
 
  private:
+  static bool has_channel_scales(ComputeClass cls) { return is_channel_class(cls) || cls == ComputeClass::i8_float; }
   float value(size_t i) const {
-    if (is_channel_class(encoding().cls)) {
+    if (has_channel_scales(encoding().cls)) {
       const auto width = static_cast<size_t>(columns());
       const size_t group = encoding().group == 0 ? 0 : i % width / static_cast<size_t>(encoding().group);
       const auto scales = static_cast<size_t>(scales_of_row(encoding(), columns()));
@@ -112,6 +113,7 @@ inline constexpr Encoding kW8A8{ComputeClass::i8_channel, 0, 0, false};
 inline constexpr Encoding kW8A8Static{ComputeClass::i8_channel, 0, 0, false, StaticInput{0.03f, -7}};
 inline constexpr Encoding kW4A8{ComputeClass::i4_channel, 0, 0, false};
 inline constexpr Encoding kW4A8Group{ComputeClass::i4_channel, 32, 0, false};
+inline constexpr Encoding kW8A16{ComputeClass::i8_float, 0, 0, false};
 inline constexpr Encoding kF32{ComputeClass::f32, 0, 0, false};
 inline constexpr Encoding kF16{ComputeClass::f16, 0, 0, false};
 inline constexpr Encoding kBf16{ComputeClass::bf16, 0, 0, false};
@@ -121,7 +123,7 @@ struct RandomModel {
   Encoding query = kQ41, key = kQ40, value = kQ80, output = kBf16, gate = kQ41, up = kQ40, down = kQ81, table = kQ80;
   bool tied = true, biases = true, taps = false, rope = true;
   bool cache_scales = false;  ///< numbers known beforehand for an int8 cache
-  float last_norm = 1.0f;  ///< size of the last norm's weights
+  float last_norm = 1.0f;     ///< size of the last norm's weights
 };
 
 inline std::shared_ptr<const Program> random_program(const RandomModel& m) {
@@ -160,7 +162,7 @@ inline std::shared_ptr<const Program> random_program(const RandomModel& m) {
     attention.cache = builder.cache(m.kv_heads, m.head_dim);
     if (m.rope) attention.rope = rope;
     if (m.cache_scales) {
-      std::mt19937 random(seed++);
+      std::mt19937 random(1000 + static_cast<uint32_t>(layer));  // the weights stay what they are without
       CacheScales scales;
       for (int i = 0; i < m.kv_heads * m.head_dim; ++i) {
         const auto number = [&](int most) { return static_cast<float>(random() % static_cast<uint32_t>(most)); };
