@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the benchmarks: kernels, forward, context, startup, peers, soak (docs/performance.md says what each prints).
+# Runs the benchmarks: kernels, forward, context, tokenizer, startup, peers, soak (docs/performance.md says what each prints).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
@@ -22,15 +22,26 @@ case "$name" in
   context)
     for config in ${1:-bench/configs/*}; do build/bench/bench/gristmill_bench_context "$config" "${@:2}"; done
     ;;
+  tokenizer)  # [MODEL...] [--text FILE]...
+    [ $# -gt 0 ] || set -- "$model"
+    case " $* " in
+      *" --text "*) ;;
+      *)
+        git ls-files '*.md' 'src/*.cpp' 'src/*.h' | xargs cat >build/bench/tokenizer.txt
+        set -- "$@" --text build/bench/tokenizer.txt
+        ;;
+    esac
+    build/bench/bench/gristmill_bench_tokenizer "$@"
+    ;;
   startup) python3 bench/startup.py build/bench/gristmill "$model" "$@" ;;
   peers)
     python_with xllamacpp
     build/venv/bin/python bench/peers.py --gristmill build/bench/gristmill --model "$model" "$@"
     ;;
   soak) python3 bench/soak.py build/bench/gristmill "$model" "$@" ;;
-  all) for each in kernels forward context startup peers; do "$0" "$each"; done ;;
+  all) for each in kernels forward context tokenizer startup peers; do "$0" "$each"; done ;;
   *)
-    echo "unknown benchmark: $name (kernels, forward, context, startup, peers, soak)" >&2
+    echo "unknown benchmark: $name (kernels, forward, context, tokenizer, startup, peers, soak)" >&2
     exit 2
     ;;
 esac

@@ -1,13 +1,14 @@
 #pragma once
 #include <array>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "text/merge_table.h"
 #include "text/pretokenizer.h"
 #include "text/segment_tokenizer.h"
-#include "text/space_words.h"
 #include "text/token_index.h"
+#include "text/word_borders.h"
 
 namespace gristmill::text {
 
@@ -32,22 +33,30 @@ class BpeTokenizer final : public SegmentTokenizer {
   explicit BpeTokenizer(BpeParts parts);
 
  protected:
-  void encode_segment(std::string_view text, bool first, bool after_token, std::vector<int32_t>& ids) const override;
+  void encode_segment(std::string_view text, bool first, bool after_token, EncodingWork& work,
+                      std::vector<int32_t>& ids) const override;
 
  private:
-  struct Work;
-  void encode_word(std::string_view word, Work& work, std::vector<int32_t>& ids) const;
+  /// Appends the token that has the word's text, if there is one.
+  bool take_whole(std::string_view word, EncodingWork& work, std::vector<int32_t>& ids) const;
+  void merge(std::string_view piece, EncodingWork& work, std::vector<int32_t>& ids) const;
   void start_from_bytes(std::string_view word, std::vector<int32_t>& symbols) const;
   void start_from_characters(std::string_view word, std::vector<int32_t>& symbols) const;
+  void find_characters(const std::vector<bool>& in_words);
+  /// The lowest rank of the merges that touch a part of a character, by the part.
+  using PartRanks = std::map<WordBorders::End, uint32_t>;
+  void find_characters_of_bytes(const PartRanks& backs, const PartRanks& fronts);
+  void find_borders();
 
   MergeTable merges_;
   Pretokenizer pretokenizer_;
   Spelling spelling_;
   bool ignore_merges_, add_prefix_space_, byte_fallback_, fuse_unknown_;
   int32_t unknown_;
-  bool splits_at_spaces_ = false;
-  SpaceWords space_words_;                  // where no merge crosses a space
+  bool cuts_at_borders_ = false;
+  WordBorders borders_;                     // where no merge crosses; only with cuts_at_borders_
   TokenIndex index_;                        // by text; only where words or characters are looked up
+  std::vector<int32_t> characters_;         // below U+10000: the token that words may start from, or -1
   std::array<int32_t, 256> byte_tokens_{};  // the token of each byte, or -1
 };
 

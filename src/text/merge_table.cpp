@@ -1,5 +1,6 @@
 #include "text/merge_table.h"
 
+#include "base/error.h"
 #include "text/wide_multiply.h"
 
 namespace gristmill::text {
@@ -10,31 +11,45 @@ constexpr size_t short_word = 48;
 
 }  // namespace
 
-MergeTable::MergeTable(size_t merges) : slots_(merges + merges / 2 + 8, Slot{-1, -1, no_merge, -1}) {}
+MergeTable::MergeTable(size_t merges) {
+  if (merges > kMostRanks) throw Error(cat(merges, " merges are more than the ", kMostRanks, " that are supported"));
+  slots_.assign(merges + merges / 2 + 8, kEmpty);
+  results_.reserve(merges);
+}
 
-size_t MergeTable::slot_of(int32_t left, int32_t right) const {
-  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+size_t MergeTable::slot_of(uint64_t pair) const {
   return static_cast<size_t>(
-      multiply_high(multiply_fold(key ^ 0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u), slots_.size()));
+      multiply_high(multiply_fold(pair ^ 0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u), slots_.size()));
 }
 
 void MergeTable::add(int32_t left, int32_t right, int32_t result) {
-  size_t at = slot_of(left, right);
-  while (slots_[at].left >= 0) {
-    if (slots_[at].left == left && slots_[at].right == right) return;
+  for (const int32_t id : {left, right})
+    if (id < 0 || static_cast<uint64_t>(id) >= kMostIds)
+      throw Error(cat("token id ", id, " in a merge is beyond the ", kMostIds, " that are supported"));
+  const uint64_t pair = pair_of(left, right);
+  size_t at = slot_of(pair);
+  while (slots_[at] != kEmpty) {
+    if (slots_[at] >> kRankBits == pair) return;
     if (++at == slots_.size()) at = 0;
   }
-  slots_[at] = {left, right, static_cast<uint32_t>(size_++), result};
+  slots_[at] = pair << kRankBits | results_.size();
+  results_.push_back(result);
+}
+
+uint32_t MergeTable::rank_of(int32_t left, int32_t right) const {
+  if (slots_.empty()) return no_merge;
+  const uint64_t pair = pair_of(left, right);
+  size_t at = slot_of(pair);
+  while (slots_[at] != kEmpty) {
+    if (slots_[at] >> kRankBits == pair) return static_cast<uint32_t>(slots_[at] & kMostRanks);
+    if (++at == slots_.size()) at = 0;
+  }
+  return no_merge;
 }
 
 Merge MergeTable::find(int32_t left, int32_t right) const {
-  if (slots_.empty()) return {no_merge, -1};
-  size_t at = slot_of(left, right);
-  while (slots_[at].left >= 0) {
-    if (slots_[at].left == left && slots_[at].right == right) return {slots_[at].rank, slots_[at].result};
-    if (++at == slots_.size()) at = 0;
-  }
-  return {no_merge, -1};
+  const uint32_t rank = rank_of(left, right);
+  return {rank, rank == no_merge ? -1 : results_[rank]};
 }
 
 void MergeTable::apply(std::vector<int32_t>& symbols, Scratch& scratch) const {
@@ -43,8 +58,12 @@ void MergeTable::apply(std::vector<int32_t>& symbols, Scratch& scratch) const {
     apply_short(symbols, scratch);
   } else {
     scratch.list.run(
-        symbols.size(), [&](size_t left, size_t right) { return find(symbols[left], symbols[right]); },
-        [&](size_t left, size_t, int32_t result) { symbols[left] = result; });
+        symbols.size(),
+        [&](size_t left, size_t right) {
+          const uint32_t rank = rank_of(symbols[left], symbols[right]);
+          return Merge{rank, static_cast<int32_t>(rank)};
+        },
+        [&](size_t left, size_t, int32_t rank) { symbols[left] = results_[static_cast<size_t>(rank)]; });
     size_t out = 0;
     for (int32_t i = 0; i >= 0; i = scratch.list.next(static_cast<size_t>(i))) {
       symbols[out++] = symbols[static_cast<size_t>(i)];
@@ -54,24 +73,28 @@ void MergeTable::apply(std::vector<int32_t>& symbols, Scratch& scratch) const {
 }
 
 void MergeTable::apply_short(std::vector<int32_t>& symbols, Scratch& scratch) const {
-  auto& merges = scratch.merges;  // merges[i] is that of symbols i and i + 1
+  std::vector<uint32_t>& ranks = scratch.ranks;  // ranks[i] is that of symbols i and i + 1
   size_t count = symbols.size();
-  merges.resize(count);
-  for (size_t i = 0; i + 1 < count; ++i) merges[i] = find(symbols[i], symbols[i + 1]);
+  ranks.resize(count);
+  // The table is larger than the nearer caches: all its lines are asked for before the first is waited for.
+  if (!slots_.empty()) {
+    for (size_t i = 0; i + 1 < count; ++i) __builtin_prefetch(&slots_[slot_of(pair_of(symbols[i], symbols[i + 1]))]);
+  }
+  for (size_t i = 0; i + 1 < count; ++i) ranks[i] = rank_of(symbols[i], symbols[i + 1]);
   while (count > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < count; ++i) {
-      if (merges[i].rank < merges[best].rank) best = i;
+      if (ranks[i] < ranks[best]) best = i;
     }
-    if (merges[best].rank == no_merge) break;
-    symbols[best] = merges[best].result;
+    if (ranks[best] == no_merge) break;
+    symbols[best] = results_[ranks[best]];
     for (size_t i = best + 1; i + 1 < count; ++i) {
       symbols[i] = symbols[i + 1];
-      merges[i] = merges[i + 1];
+      ranks[i] = ranks[i + 1];
     }
     --count;
-    if (best + 1 < count) merges[best] = find(symbols[best], symbols[best + 1]);
-    if (best > 0) merges[best - 1] = find(symbols[best - 1], symbols[best]);
+    if (best + 1 < count) ranks[best] = rank_of(symbols[best], symbols[best + 1]);
+    if (best > 0) ranks[best - 1] = rank_of(symbols[best - 1], symbols[best]);
   }
   symbols.resize(count);
 }

@@ -15,7 +15,9 @@ std::vector<int32_t> SegmentTokenizer::encode(std::string_view text, bool add_sp
     throw RequestError("", cat("the text is not valid UTF-8 at byte ", at));
   }
   std::vector<int32_t> ids;
-  if (add_special) ids = parts_.prefix;
+  ids.reserve(text.size() / 3 + parts_.prefix.size() + parts_.suffix.size());
+  if (add_special) ids.assign(parts_.prefix.begin(), parts_.prefix.end());
+  EncodingWork work(text.size());
   bool first = true, after_token = false;
   std::string storage;
   // Calls `segment` on the text between the tokens that `added` finds, and puts the tokens' ids between.
@@ -35,7 +37,7 @@ std::vector<int32_t> SegmentTokenizer::encode(std::string_view text, bool add_sp
     const std::string_view normal = parts_.normalizer.apply(raw, storage);
     split(parts_.normalized_added, normal, [&](std::string_view segment) {
       if (segment.empty()) return;
-      encode_segment(segment, first, after_token, ids);
+      encode_segment(segment, first, after_token, work, ids);
       first = after_token = false;
     });
   });

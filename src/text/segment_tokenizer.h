@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "text/added_tokens.h"
+#include "text/encoding_work.h"
 #include "text/normalizer.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
@@ -39,7 +40,8 @@ class SegmentTokenizer : public Tokenizer {
  protected:
   explicit SegmentTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {}
   /// Appends the ids of one segment of normalized text. `after_token`: an added token stands right before it.
-  virtual void encode_segment(std::string_view text, bool first, bool after_token, std::vector<int32_t>& ids) const = 0;
+  virtual void encode_segment(std::string_view text, bool first, bool after_token, EncodingWork& work,
+                              std::vector<int32_t>& ids) const = 0;
   const TokenizerParts& parts() const { return parts_; }
 
  private:

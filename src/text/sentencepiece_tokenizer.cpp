@@ -4,9 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
-#include "text/merge_list.h"
 #include "text/utf8.h"
-#include "text/word_cache.h"
 
 namespace gristmill::text {
 namespace {
@@ -39,21 +37,16 @@ SentencepieceTokenizer::SentencepieceTokenizer(TokenizerParts common, std::vecto
         byte_tokens_[static_cast<size_t>(byte)] = id;
     } else if (kind == TokenKind::normal || kind == TokenKind::user_defined) {
       index_.add(id);
-      space_words_.add_token(vocabulary.text(id));
+      if (find_invalid_utf8(vocabulary.text(id)) == std::string_view::npos) borders_.join_all(vocabulary.text(id));
       longest_text_ = std::max(longest_text_, vocabulary.text(id).size());
     }
   }
 }
 
-struct SentencepieceTokenizer::Work {
-  std::vector<uint32_t> begins;  // of each character
-  MergeList list;
-};
-
-void SentencepieceTokenizer::encode_segment(std::string_view text, bool first, bool after_token,
+void SentencepieceTokenizer::encode_segment(std::string_view text, bool first, bool after_token, EncodingWork& work,
                                             std::vector<int32_t>& ids) const {
-  std::string spelled;
-  spelled.reserve(text.size() + text.size() / 4);
+  std::string& spelled = work.spelled;
+  spelled.clear();
   if (add_space_prefix_ && (first || after_token)) spelled += sentencepiece_space;
   for (const char c : text) {
     if (c == ' ') {
@@ -62,20 +55,14 @@ void SentencepieceTokenizer::encode_segment(std::string_view text, bool first, b
       spelled += c;
     }
   }
-  Work work;
-  if (spelled.size() < WordCache::shortest_text) {
-    space_words_.split(spelled, [&](std::string_view word) { encode_word(word, work, ids); });
-    return;
-  }
-  WordCache cache(spelled.size());
-  ids.reserve(ids.size() + spelled.size() / 3);
-  space_words_.split(spelled,
-                     [&](std::string_view word) { cache.append(word, ids, [&] { encode_word(word, work, ids); }); });
+  borders_.split(spelled, [&](std::string_view word) {
+    work.cache.append(word, true, ids, [&] { encode_word(word, work, ids); });
+  });
 }
 
-void SentencepieceTokenizer::encode_word(std::string_view word, Work& work, std::vector<int32_t>& ids) const {
+void SentencepieceTokenizer::encode_word(std::string_view word, EncodingWork& work, std::vector<int32_t>& ids) const {
   std::vector<uint32_t>& begins = work.begins;
-  MergeList& list = work.list;
+  MergeList& list = work.merging.list;
   begins.clear();
   for (size_t at = 0; at < word.size(); next_code_point(word, at)) begins.push_back(static_cast<uint32_t>(at));
   const size_t count = begins.size();

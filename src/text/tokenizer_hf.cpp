@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "text/bpe_tokenizer.h"
+#include "weights/mapped_file.h"
 
 namespace gristmill::text {
 namespace {
@@ -73,11 +74,13 @@ class Entry {
   std::string where_;
 };
 
-// A token id as JSON has it: a number from 0 to below 2^30.
-int32_t token_id(const json::value& value, const std::string& where) {
+// A token id as JSON has it: a number from 0 to below 2^30. `where` gives its place in the file, for the message.
+template <class Where>
+int32_t token_id(const json::value& value, const Where& where) {
   json::error_code error;
   const int64_t id = value.is_number() ? value.to_number<int64_t>(error) : -1;
-  if (error || id < 0 || id >= int64_t{1} << 30) throw Error(cat("tokenizer.json: ", where, ": not a token id"));
+  if (error || id < 0 || id >= int64_t{1} << 30)
+    throw Error(cat("tokenizer.json: ", where(), ": ", weights::quoted(json::serialize(value)), " is not a token id"));
   return static_cast<int32_t>(id);
 }
 
@@ -191,7 +194,7 @@ void read_post_processor(const Entry& entry, TokenizerParts& parts) {
       const Entry token = entry.entry("special_tokens").entry(name);
       if (!token.at("ids").is_array()) token.refuse("ids", "not an array");
       for (const json::value& id : token.at("ids").get_array()) {
-        (behind ? parts.suffix : parts.prefix).push_back(token_id(id, token.path("ids")));
+        (behind ? parts.suffix : parts.prefix).push_back(token_id(id, [&] { return token.path("ids"); }));
       }
     }
   } else if (type != "ByteLevel") {
@@ -226,25 +229,28 @@ Texts read_texts(const json::object& vocabulary, const std::vector<Entry>& added
   std::vector<Source> sources;
   size_t bytes = 0, size = 0;
   const size_t limit = 4 * (vocabulary.size() + added.size()) + 1024;  // ids may have gaps, but not be mostly gaps
-  const auto add = [&](Source source, const std::string& where) {
-    if (static_cast<size_t>(source.id) >= limit) throw Error(cat("tokenizer.json: ", where, ": token id out of range"));
+  const auto add = [&](Source source, const auto& where) {
+    if (static_cast<size_t>(source.id) >= limit)
+      throw Error(cat("tokenizer.json: ", where(), ": token id ", source.id, " is out of range for ",
+                      vocabulary.size() + added.size(), " tokens"));
     bytes += source.text.size();
     size = std::max(size, static_cast<size_t>(source.id) + 1);
     sources.push_back(source);
   };
   for (const auto& [text, id] : vocabulary) {
-    add({token_id(id, "model.vocab"), {text.data(), text.size()}, TokenKind::normal, true}, "model.vocab");
+    const auto where = [&] { return cat("model.vocab: token ", weights::quoted({text.data(), text.size()})); };
+    add({token_id(id, where), {text.data(), text.size()}, TokenKind::normal, true}, where);
   }
   for (const Entry& entry : added) {
     AddedToken token;
     token.text = entry.string("content");
-    token.id = token_id(entry.at("id"), entry.path("id"));
+    token.id = token_id(entry.at("id"), [&] { return entry.path("id"); });
     token.special = entry.boolean("special", false);
     token.single_word = entry.boolean("single_word", false);
     token.lstrip = entry.boolean("lstrip", false);
     token.rstrip = entry.boolean("rstrip", false);
     add({token.id, entry.string("content"), token.special ? TokenKind::control : TokenKind::user_defined, false},
-        entry.where());
+        [&] { return entry.where(); });
     (entry.boolean("normalized", !token.special) ? normalized : raw).push_back(std::move(token));
   }
   Texts texts;
@@ -254,6 +260,10 @@ Texts read_texts(const json::object& vocabulary, const std::vector<Entry>& added
   texts.in_model.resize(size);
   for (const Source& source : sources) {  // added tokens come last: they decide the kind
     const size_t id = static_cast<size_t>(source.id), at = texts.storage->size();
+    if (texts.kinds[id] != TokenKind::unused && texts.views[id] != source.text) {
+      throw Error(cat("tokenizer.json: ", source.in_model ? "model.vocab" : "added_tokens", ": tokens ",
+                      weights::quoted(texts.views[id]), " and ", weights::quoted(source.text), " both have id ", id));
+    }
     texts.storage->append(source.text);
     texts.views[id] = std::string_view(*texts.storage).substr(at);
     texts.kinds[id] = source.kind;

@@ -1,6 +1,9 @@
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -8,14 +11,12 @@
 
 namespace gristmill::text {
 
-/// Words seen before in one text, with where in the output their ids stand: a repeated word is a copy. One slot per
-/// hash; a newer word takes the place of an older one.
+/// Words seen before while one text is encoded, with where in the output their ids stand: a repeated word is a copy.
+/// One slot per hash, which holds the word itself; a newer word takes the place of an older one.
 class WordCache {
  public:
   /// Longer words are not worth keeping.
-  static constexpr size_t longest_word = 64;
-  /// Shorter texts have too few repetitions.
-  static constexpr size_t shortest_text = 512;
+  static constexpr size_t longest_word = 34;
 
   explicit WordCache(size_t text_bytes) {
     size_t slots = 16;
@@ -23,26 +24,32 @@ class WordCache {
     slots_.resize(slots);
   }
 
-  /// Appends the ids of `word` to `ids`: those of its last occurrence, or those that encode() appends. The word's text
-  /// must stay where it is as long as the cache.
+  /// Appends the ids of `word` to `ids`: those of its last occurrence, or those that encode() appends, at most one for
+  /// each byte. `ids` is the same each time and only grows. Words with and without `whole` are different words.
   template <class Encode>
-  void append(std::string_view word, std::vector<int32_t>& ids, Encode encode) {
+  void append(std::string_view word, bool whole, std::vector<int32_t>& ids, Encode encode) {
     if (word.size() > longest_word) return encode();
-    Slot& slot = slots_[hash_text(word) & (slots_.size() - 1)];
-    if (slot.word != nullptr && std::string_view(slot.word, slot.length) == word) {
-      for (uint32_t i = slot.ids_begin; i < slot.ids_end; ++i) ids.push_back(ids[i]);
+    const auto key = static_cast<uint8_t>(word.size() * 2 + (whole ? 1 : 0));
+    Slot& slot = slots_[(hash_text(word) + (whole ? 1 : 0)) & (slots_.size() - 1)];
+    if (slot.key == key && std::memcmp(slot.word.data(), word.data(), word.size()) == 0) {
+      ids.resize(ids.size() + slot.ids);
+      std::copy_n(ids.begin() + slot.first_id, slot.ids, ids.end() - slot.ids);
       return;
     }
-    const auto begin = static_cast<uint32_t>(ids.size());
+    const size_t begin = ids.size();
     encode();
-    slot = {word.data(), static_cast<uint32_t>(word.size()), begin, static_cast<uint32_t>(ids.size())};
+    slot.first_id = static_cast<uint32_t>(begin);
+    slot.ids = static_cast<uint8_t>(ids.size() - begin);
+    slot.key = key;
+    word.copy(slot.word.data(), word.size());
   }
 
  private:
   struct Slot {
-    const char* word = nullptr;
-    uint32_t length = 0;
-    uint32_t ids_begin = 0, ids_end = 0;
+    uint32_t first_id = 0;
+    uint8_t ids = 0;
+    uint8_t key = 0;  ///< twice the length, and whether it is whole; 0: empty
+    std::array<char, longest_word> word{};
   };
   std::vector<Slot> slots_;
 };

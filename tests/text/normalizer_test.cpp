@@ -62,5 +62,26 @@ TEST(Normalizer, TheQuickCheckIsSafe) {
   EXPECT_GT(passed, 40000u);
 }
 
+// Stretches of all kinds of characters, next to each other and to plain ones: as if the whole were normalized at once.
+TEST(Normalizer, StretchesAreNormalizedAsTheWholeIs) {
+  Normalizer normalizer;
+  normalizer.add_nfc();
+  const uint32_t characters[] = {'a',    'e',    ' ',    0xE9,    0x301,  0x323,  0x345,  0x3B1,  0x430,
+                                 0x306,  0x5D0,  0x5BC,  0x627,   0x653,  0x650,  0x915,  0x93C,  0x958,
+                                 0x9C7,  0x9BE,  0xE01,  0xE38,   0x1100, 0x1161, 0x11A8, 0xAC00, 0x212B,
+                                 0x3099, 0x304B, 0x30AB, 0x1D15E, 0xF900, 0x4E00};
+  uint64_t state = 1;
+  for (int round = 0; round < 4000; ++round) {
+    std::string text;
+    for (int i = 0; i < 12; ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      append_utf8(text, characters[(state >> 33) % std::size(characters)]);
+    }
+    auto* const composed = utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str()));
+    ASSERT_EQ(applied(normalizer, text), reinterpret_cast<const char*>(composed));
+    free(composed);
+  }
+}
+
 }  // namespace
 }  // namespace gristmill::text

@@ -183,8 +183,14 @@ TEST(HfTokenizer, FaultsNameTheEntry) {
   expect("{}", "model: missing");
   expect(replaced(small_json(), R"("BPE")", R"("WordPiece")"), "model.type");
   expect(replaced(small_json(), R"("mi ll")", R"("mi xx")"), "model.merges[2]");
-  expect(replaced(small_json(), R"("m":0)", R"("m":-1)"), "model.vocab");
-  expect(replaced(small_json(), R"("m":0)", R"("m":999999999)"), "model.vocab");
+  expect(replaced(small_json(), R"("m":0)", R"("m":-1)"), R"(model.vocab: token "m": "-1" is not a token id)");
+  expect(replaced(small_json(), R"("m":0)", R"("m":999999999)"),
+         R"(model.vocab: token "m": token id 999999999 is out)");
+  expect(replaced(small_json(), R"("m":0)", R"("m":1)"), R"(model.vocab: tokens "m" and "i" both have id 1)");
+  expect(replaced(small_json(), R"({"id":13,)", R"({"id":12,)"),
+         R"(added_tokens: tokens "[BOS]" and "[EOS]" both have)");
+  expect(replaced(small_json(), R"({"id":14,)", R"({"id":9,)"),
+         R"(added_tokens: tokens "mill" and "[MASK]" both have)");
   expect(replaced(small_json(), R"("individual_digits":true)", R"("individual_digits":3)"),
          "pre_tokenizer.pretokenizers[0].individual_digits");
   expect(replaced(small_json(), R"("ids":[13])", R"("ids":[99])"), "id 99 is no token");
