@@ -33,6 +33,7 @@ class Qwen3_5 : HfDecoder {
       keys_.fail("linear_num_value_heads", cat(delta_.v_heads, " heads cannot share ", delta_.k_heads, " key heads"));
     bias_ = keys_.boolean("attention_bias", false) ? Bias::required : Bias::none;
     moe_.experts = read_experts(keys_);
+    if (moe_.experts == 0 && config_.architecture.starts_with("Qwen3_5Moe")) keys_.fail("num_experts", "is missing");
     if (moe_.experts != 0) {
       moe_.top_k = keys_.size("num_experts_per_tok", std::nullopt, moe_.experts);
       moe_.width = keys_.size("moe_intermediate_size");

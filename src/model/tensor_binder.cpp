@@ -73,11 +73,12 @@ std::shared_ptr<const device::WeightSource> TensorBinder::make_up(const std::str
   const bool small = shape.size() < 2 || std::any_of(
                                              std::begin(kNeverCoded), std::end(kNeverCoded),
                                              [&](const char* part) { return name.find(part) != std::string::npos; });
-  const bool coded = !exact_ && !small;
-  return weights::make_dummy_source(name, rows_of(shape), shape.back(),
-                                    exact_  ? device::ComputeClass::f32
-                                    : coded ? dummy_class_
-                                            : device::ComputeClass::bf16);
+  device::ComputeClass cls = exact_ ? device::ComputeClass::f32 : small ? device::ComputeClass::bf16 : dummy_class_;
+  // Numbers that nobody chose are made up as codes at once: there is nothing to lose by quantizing.
+  const weights::WeightBits bits = quantized_bits_ ? quantized_bits_(name) : weights::WeightBits::as_stored;
+  if (bits == weights::WeightBits::int8) cls = device::ComputeClass::i8_channel;
+  if (bits == weights::WeightBits::int4) cls = device::ComputeClass::i4_channel;
+  return weights::make_dummy_source(name, rows_of(shape), shape.back(), cls);
 }
 
 std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string& name,
@@ -90,8 +91,9 @@ std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string
       throw Error(cat(checkpoint_->path(), ": tensors ", listed(missing_), ": missing"));
     return std::make_shared<MissingTensor>(name, rows_of(shape), shape.back());
   }
-  auto source = checkpoint_ == nullptr ? make_up(name, shape) : read(name, shape);
   used_.insert(name);
+  if (checkpoint_ == nullptr) return make_up(name, shape);
+  auto source = read(name, shape);
   const device::ComputeClass cls = source->encoding().cls;
   const bool is_float =
       cls == device::ComputeClass::f32 || cls == device::ComputeClass::f16 || cls == device::ComputeClass::bf16;

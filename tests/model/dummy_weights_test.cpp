@@ -34,8 +34,8 @@ std::vector<float> numbers(ComputeClass cls, int64_t rows, int64_t columns, int6
 }
 
 TEST(DummyWeights, DependOnNameAndPlaceOnly) {
-  for (const ComputeClass cls :
-       {ComputeClass::f32, ComputeClass::bf16, ComputeClass::i8_group, ComputeClass::i4_group}) {
+  for (const ComputeClass cls : {ComputeClass::f32, ComputeClass::bf16, ComputeClass::i8_group, ComputeClass::i4_group,
+                                 ComputeClass::i8_channel, ComputeClass::i4_channel}) {
     const std::vector<float> whole = numbers(cls, 40, 64, 0, 40), part = numbers(cls, 40, 64, 30, 5);
     EXPECT_EQ(std::vector<float>(whole.begin() + 30 * 64, whole.begin() + 35 * 64), part) << name_of(cls);
     const auto other = weights::make_dummy_source("v", 40, 64, cls);
@@ -69,6 +69,25 @@ TEST(DummyWeights, CodesAndPatternsAreTheNumbers) {
           cls == ComputeClass::i4_group ? codes[i] - source->encoding().zero : static_cast<int8_t>(codes[i]);
       EXPECT_EQ(f16_to_f32(scales[i / 32]) * static_cast<float>(code), values[i]);
     }
+  }
+  for (const ComputeClass cls : {ComputeClass::i8_channel, ComputeClass::i4_channel}) {
+    const auto source = weights::make_dummy_source("w", 2, 50, cls);
+    std::vector<uint8_t> codes(100);
+    std::vector<float> scales(2);
+    device::CodeRows room;
+    room.codes = codes.data();
+    room.channel_scales = scales.data();
+    source->read_codes(0, 2, room);
+    const std::vector<float> values = numbers(cls, 2, 50, 0, 2);
+    int lowest = 0, highest = 0;
+    for (size_t i = 0; i < codes.size(); ++i) {
+      const int code = static_cast<int8_t>(codes[i]);
+      EXPECT_EQ(scales[i / 50] * static_cast<float>(code), values[i]);
+      lowest = std::min(lowest, code), highest = std::max(highest, code);
+    }
+    EXPECT_LE(lowest, cls == ComputeClass::i4_channel ? -7 : -100);
+    EXPECT_GE(lowest, cls == ComputeClass::i4_channel ? -8 : -128);
+    EXPECT_LE(highest, cls == ComputeClass::i4_channel ? 7 : 127);
   }
 }
 

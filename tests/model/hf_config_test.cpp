@@ -136,6 +136,8 @@ TEST(HfConfig, NamesTheKeyThatIsMissingOrImpossible) {
   EXPECT_THAT(Folder("llama").replace("{", "[").error(), HasSubstr("config.json"));
   EXPECT_THAT(Folder("qwen3_5_moe").replace("\"full_attention\"", "\"mamba\"").error(),
               AllOf(HasSubstr("layer_types"), HasSubstr("\"mamba\"")));
+  EXPECT_THAT(Folder("qwen3_5_moe").replace("\"num_experts\"", "\"x_experts\"").error(),
+              AllOf(HasSubstr("config.json"), HasSubstr("key \"num_experts\": is missing")));
   EXPECT_THAT(Folder("qwen3_5_moe").replace("\"num_experts\": 6", "\"num_experts\": 5").error(),
               AllOf(HasSubstr("mlp.gate.weight"), HasSubstr("[6, 32]"), HasSubstr("[5, 32]")));
 }

@@ -21,6 +21,9 @@ class CpuExecutable final : public Executable {
   const StepResult& wait(Ticket ticket) override;
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
 
+  /// A matrix as it lies in memory after bind(); for tests of what a step reads.
+  const PackedWeight& packed(WeightRef ref) { return weights_.matrix(ref); }
+
  private:
   /// What is wrong with the inputs of a step, or "".
   std::string fault_of(const StepInputs& inputs) const;

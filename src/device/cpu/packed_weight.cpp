@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
@@ -19,32 +20,43 @@ uint16_t* block_scales(std::byte* block, const PackedWeight& form) {
   return reinterpret_cast<uint16_t*>(block + code_bytes * form.panel);
 }
 
+/// Four codes of a step at a time, as they lie in memory.
+uint32_t four_of(const uint8_t* codes) {
+  uint32_t four;
+  std::memcpy(&four, codes, sizeof four);
+  return four;
+}
+
 void pack_codes(const PackedWeight& form, const uint8_t* codes, int column, std::byte* block) {
-  auto* bytes = reinterpret_cast<uint8_t*>(block);
+  std::byte* to = block + column * 4;
+  const int stride = form.panel * 4;
   if (form.cls == ComputeClass::i8_group || form.cls == ComputeClass::i8_channel) {
-    const uint8_t flip = form.biased ? 0x80 : 0;
-    for (int k = 0; k < kGroup; ++k) bytes[(k / 4 * form.panel + column) * 4 + k % 4] = codes[k] ^ flip;
+    const uint32_t flip = form.biased ? 0x80808080u : 0;
+    for (int step = 0; step < kSteps; ++step, to += stride) {
+      const uint32_t four = four_of(codes + step * 4) ^ flip;
+      std::memcpy(to, &four, sizeof four);
+    }
     return;
   }
-  for (int step = 0; step < kSteps / 2; ++step) {
-    for (int i = 0; i < 4; ++i) {
-      const int low = codes[step * 4 + i], high = codes[(step + kSteps / 2) * 4 + i];
-      bytes[(step * form.panel + column) * 4 + i] = static_cast<uint8_t>((low & 0x0f) | (high << 4));
-    }
+  constexpr uint32_t kLow = 0x0f0f0f0fu;
+  for (int step = 0; step < kSteps / 2; ++step, to += stride) {
+    const uint32_t low = four_of(codes + step * 4), high = four_of(codes + (step + kSteps / 2) * 4);
+    const uint32_t four = (low & kLow) | (high & kLow) << 4;
+    std::memcpy(to, &four, sizeof four);
   }
 }
 
 void pack_coded(const WeightSource& source, const PackedWeight& form, int64_t first_row, int64_t rows, std::byte* to) {
   const int64_t groups = form.inputs / kGroup;
-  std::vector<uint8_t> codes(static_cast<size_t>(rows * form.inputs));
+  const auto codes = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(rows * form.inputs));
   std::vector<uint16_t> scales(static_cast<size_t>(rows * groups)), mins(form.has_min ? scales.size() : 0);
-  source.read_codes(first_row, rows, {codes.data(), scales.data(), form.has_min ? mins.data() : nullptr});
+  source.read_codes(first_row, rows, {codes.get(), scales.data(), form.has_min ? mins.data() : nullptr});
   for (int64_t row = 0; row < rows; ++row) {
     std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_stride;
     const int column = static_cast<int>(row % form.panel);
     for (int64_t group = 0; group < groups; ++group) {
       std::byte* const block = panel + static_cast<size_t>(group) * form.block_bytes;
-      pack_codes(form, codes.data() + row * form.inputs + group * kGroup, column, block);
+      pack_codes(form, codes.get() + row * form.inputs + group * kGroup, column, block);
       uint16_t* const table = block_scales(block, form);
       table[column] = scales[static_cast<size_t>(row * groups + group)];
       if (form.has_min) table[form.panel + column] = mins[static_cast<size_t>(row * groups + group)];
@@ -56,15 +68,15 @@ void pack_channel(const WeightSource& source, const PackedWeight& form, int64_t 
                   std::byte* to) {
   const int64_t groups = form.scale_groups();
   const bool nibbles = form.cls == ComputeClass::i4_channel;
-  std::vector<uint8_t> codes(static_cast<size_t>(rows * form.inputs));
+  const auto codes = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(rows * form.inputs));
   std::vector<float> scales(static_cast<size_t>(rows * groups));
   std::vector<int32_t> addends(static_cast<size_t>(rows));
   source.read_codes(first_row, rows,
-                    {codes.data(), nullptr, nullptr, scales.data(), form.input ? addends.data() : nullptr});
+                    {codes.get(), nullptr, nullptr, scales.data(), form.input ? addends.data() : nullptr});
   for (int64_t row = 0; row < rows; ++row) {
     std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_stride;
     const int column = static_cast<int>(row % form.panel);
-    const uint8_t* const from = codes.data() + row * form.inputs;
+    const uint8_t* const from = codes.get() + row * form.inputs;
     int32_t addend = addends[static_cast<size_t>(row)];
     for (int64_t block = 0; block < form.blocks(); ++block) {
       uint8_t padded[kGroup] = {};
@@ -98,14 +110,23 @@ void pack_bytes(const WeightSource& source, const PackedWeight& form, int64_t fi
   }
 }
 
-template <class Element>
-void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, bool pairs, std::byte* to) {
-  for (int64_t row = 0; row < rows; ++row) {
-    auto* const panel = reinterpret_cast<Element*>(to + static_cast<size_t>(row / form.panel) * form.panel_stride);
-    const int64_t column = row % form.panel;
-    const Element* const from = values + row * form.inputs;
-    for (int64_t k = 0; k < form.inputs; ++k) {
-      panel[pairs ? ((k / 2) * form.panel + column) * 2 + k % 2 : k * form.panel + column] = from[k];
+/// Units of `inputs_each` inputs lie side by side for the outputs of a panel. In strips of inputs, so that what is
+/// written to stays in the nearest cache.
+template <int inputs_each, class Element>
+void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, std::byte* to) {
+  constexpr int64_t kStrip = 128;
+  for (int64_t first = 0; first < rows; first += form.panel) {
+    auto* const panel = reinterpret_cast<Element*>(to + static_cast<size_t>(first / form.panel) * form.panel_stride);
+    const int64_t columns = std::min<int64_t>(form.panel, rows - first);
+    for (int64_t begin = 0; begin < form.inputs; begin += kStrip) {
+      const int64_t end = std::min(begin + kStrip, form.inputs), whole = end / inputs_each * inputs_each;
+      for (int64_t column = 0; column < columns; ++column) {
+        const Element* const from = values + (first + column) * form.inputs;
+        const auto place = [&](int64_t k) { return panel + k * form.panel + column * inputs_each; };
+        for (int64_t k = begin; k < whole; k += inputs_each)
+          std::memcpy(place(k), from + k, inputs_each * sizeof *from);
+        if (whole < end) std::memcpy(place(whole), from + whole, sizeof *from);
+      }
     }
   }
 }
@@ -162,7 +183,10 @@ void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t f
   const int64_t first_row = first * form.panel;
   const int64_t rows = std::min(count * form.panel, form.outputs - first_row);
   std::byte* const to = data + static_cast<size_t>(first) * form.panel_stride;
-  for (int64_t i = 0; i < count; ++i) std::memset(to + static_cast<size_t>(i) * form.panel_stride, 0, form.panel_bytes);
+  // Padding is zeros: outputs that the last panel lacks, and the input that an odd number of bf16 inputs lacks.
+  const bool odd = form.cls == ComputeClass::bf16 && form.inputs % 2 != 0;
+  for (int64_t i = odd ? 0 : rows / form.panel; i < count; ++i)
+    std::memset(to + static_cast<size_t>(i) * form.panel_stride, 0, form.panel_bytes);
   if (form.coded()) {
     pack_coded(source, form, first_row, rows, to);
   } else if (form.channel()) {
@@ -170,13 +194,17 @@ void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t f
   } else if (form.cls == ComputeClass::i8_float) {
     pack_bytes(source, form, first_row, rows, to);
   } else if (form.cls == ComputeClass::f32) {
-    std::vector<float> values(static_cast<size_t>(rows * form.inputs));
-    source.read_f32(first_row, rows, values.data());
-    pack_floats(form, values.data(), rows, false, to);
+    const auto values = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(rows * form.inputs));
+    source.read_f32(first_row, rows, values.get());
+    pack_floats<1>(form, values.get(), rows, to);
   } else {
-    std::vector<uint16_t> values(static_cast<size_t>(rows * form.inputs));
-    source.read_16(first_row, rows, values.data());
-    pack_floats(form, values.data(), rows, form.cls == ComputeClass::bf16, to);
+    const auto values = std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(rows * form.inputs));
+    source.read_16(first_row, rows, values.get());
+    if (form.cls == ComputeClass::bf16) {
+      pack_floats<2>(form, values.get(), rows, to);
+    } else {
+      pack_floats<1>(form, values.get(), rows, to);
+    }
   }
 }
 
