@@ -10,13 +10,63 @@
 
 namespace gristmill::device::cpu {
 
+/// `kVectors` vectors of channels, or the first `left` channels of one; kWidth 0 takes the width from `r`. The window
+/// of inputs stays in registers, so that each is read once, before its row is overwritten.
+template <class V, int kVectors, int kWidth>
+void conv_silu_channels(const ConvRows& r, int64_t channel, int left) {
+  const int width = kWidth == 0 ? r.width : kWidth, earlier = width - 1;
+  const auto load = [&](const float* p, int v) {
+    return kVectors == 1 ? V::load_first(p + channel, left) : V::load(p + channel + v * V::kLanes);
+  };
+  const auto store = [&](float* p, int v, V value) {
+    kVectors == 1 ? V::store_first(p + channel, value, left) : V::store(p + channel + v * V::kLanes, value);
+  };
+  V window[kWidth == 0 ? kMostConvWidth : kWidth][kVectors];
+  for (int j = 0; j < earlier; ++j) {
+    const int32_t position = r.position - earlier + j;
+    for (int v = 0; v < kVectors; ++v)
+      window[j][v] = position < 0 ? V::zero() : load(r.earlier + position % earlier * r.earlier_stride, v);
+  }
+  for (int t = 0; t < r.rows; ++t) {
+    V sums[kVectors];
+    GRISTMILL_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = V::zero();
+      window[earlier][v] = load(r.x + t * r.x_stride, v);
+    }
+    GRISTMILL_UNROLL
+    for (int j = 0; j < width; ++j) {
+      GRISTMILL_UNROLL
+      for (int v = 0; v < kVectors; ++v) sums[v] = V::fma(load(r.taps + j * r.tap_stride, v), window[j][v], sums[v]);
+    }
+    GRISTMILL_UNROLL
+    for (int v = 0; v < kVectors; ++v) store(r.out + t * r.out_stride, v, silu_mul_lanes(sums[v], V::all(1.0f)));
+    GRISTMILL_UNROLL
+    for (int j = 0; j < earlier; ++j) {
+      GRISTMILL_UNROLL
+      for (int v = 0; v < kVectors; ++v) window[j][v] = window[j + 1][v];
+    }
+  }
+  for (int j = 0; j < earlier; ++j) {
+    const int32_t position = r.position + r.rows - earlier + j;
+    if (position < r.position) continue;  // is there already
+    for (int v = 0; v < kVectors; ++v) store(r.earlier + position % earlier * r.earlier_stride, v, window[j][v]);
+  }
+}
+
+template <class V, int kWidth>
+void conv_silu_of(const ConvRows& r) {
+  constexpr int kVectors = 2;
+  int64_t channel = 0;
+  for (; channel + kVectors * V::kLanes <= r.n; channel += kVectors * V::kLanes)
+    conv_silu_channels<V, kVectors, kWidth>(r, channel, 0);
+  for (; channel < r.n; channel += V::kLanes)
+    conv_silu_channels<V, 1, kWidth>(r, channel, lanes_left<V>(r.n - channel));
+}
+
 template <class V>
-void conv_silu_row(const float* const* inputs, const float* const* taps, int count, int64_t n, float* out) {
-  map_row<V>(n, out, [=](auto at) {
-    V sum = V::zero();
-    for (int j = 0; j < count; ++j) sum = V::fma(at(taps[j]), at(inputs[j]), sum);
-    return silu_mul_lanes(sum, V::all(1.0f));
-  });
+void conv_silu(const ConvRows& r) {
+  r.width == 4 ? conv_silu_of<V, 4>(r) : conv_silu_of<V, 0>(r);
 }
 
 template <class V>
@@ -111,6 +161,16 @@ void delta_net_rows(const DeltaNetRows& r) {
   for (; column < r.padded; column += kFloatPanel) delta_net_columns<V, kPanelVectors>(r, column);
 }
 
+template <class V>
+void scale_keys(const float* keys, const float* factors, int k_dim, float* out) {
+  constexpr int kVectors = kDeltaChunk / V::kLanes;
+  for (int k = 0; k < k_dim; ++k, keys += kDeltaChunk, out += kDeltaChunk) {
+    GRISTMILL_UNROLL
+    for (int v = 0; v < kVectors; ++v)
+      V::store(out + v * V::kLanes, V::mul(V::load(factors + v * V::kLanes), V::load(keys + v * V::kLanes)));
+  }
+}
+
 template <class V, int kRows>
 void fold_tile(float kept, const float* weighted_keys, const float* writes, int64_t write_stride, float* state) {
   constexpr int kVectors = 2;
@@ -141,7 +201,7 @@ void fold_tile(float kept, const float* weighted_keys, const float* writes, int6
 
 template <class V>
 void fold_writes(float kept, const float* weighted_keys, const float* writes, int padded, int k_dim, float* folded) {
-  constexpr int kTile = 4;
+  constexpr int kTile = V::kTileRows > 8 ? 8 : 4;
   for (int panel = 0; panel < padded; panel += kFloatPanel, folded += k_dim * kFloatPanel) {
     for (int column = 0; column < kFloatPanel; column += 2 * V::kLanes) {
       const float* const from = writes + panel + column;
@@ -156,11 +216,12 @@ void fold_writes(float kept, const float* weighted_keys, const float* writes, in
 
 template <class V>
 constexpr DeltaNetKernels delta_net_kernels() {
-  return {.conv_silu = conv_silu_row<V>,
+  return {.conv_silu = conv_silu<V>,
           .l2_norm = l2_norm_row<V>,
           .exp = exp_row<V>,
           .key_products = key_products<V>,
           .rows = delta_net_rows<V>,
+          .scale_keys = scale_keys<V>,
           .fold = fold_writes<V>};
 }
 

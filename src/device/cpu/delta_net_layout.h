@@ -13,7 +13,7 @@ inline constexpr int kDeltaChunk = 16;
 
 /// Where the recurrent state of one DeltaNet layer lies in its slot, in floats:
 ///
-///   inputs  [conv_width][channels]             qkv before the convolution: position p is in row p % conv_width
+///   inputs  [conv_width - 1][channels]         qkv before the convolution: position p is in row p % (conv_width - 1)
 ///   keys    [k_heads][k_dim][kDeltaChunk]      k' of the tokens since the last fold, a token per column
 ///   and of each value head
 ///   totals  [kDeltaChunk]                      G
@@ -31,7 +31,7 @@ struct DeltaNetLayout {
         v_padded((decl.v_dim + kFloatPanel - 1) / kFloatPanel * kFloatPanel),
         conv_width(decl.conv_width),
         channels(2 * decl.k_heads * decl.k_dim + decl.v_heads * decl.v_dim) {
-    keys = whole_lines(product(conv_width, channels));
+    keys = whole_lines(product(conv_width - 1, channels));
     heads = keys + product(k_heads, k_dim) * kDeltaChunk;
     writes = kDeltaChunk;
     folded = writes + product(kDeltaChunk, v_padded);

@@ -11,9 +11,21 @@ float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
+constexpr int kLineFloats = 16;
+
 /// Tokens of a step from `done` on that lie in one chunk.
 int rows_in_chunk(const SequenceStep& sequence, int done) {
   return std::min(sequence.rows - done, kDeltaChunk - (sequence.context + done) % kDeltaChunk);
+}
+
+/// Asks for `count` floats of each of `rows` rows. The rows of a step lie tens of kilobytes apart, where no hardware
+/// looks ahead, so each chunk asks for the next one's.
+[[gnu::always_inline]] inline void prefetch_rows(const Frame& frame, const Rows& matrix, int first_row, int rows,
+                                                 int first, int count) {
+  for (int row = first_row; row < first_row + rows; ++row) {
+    const float* const at = matrix.row(frame, row) + first;
+    for (int i = 0; i < count; i += kLineFloats) __builtin_prefetch(at + i, 0, 2);
+  }
 }
 
 }  // namespace
@@ -35,28 +47,29 @@ void DeltaNetInputStage::weights_loaded() {
     for (size_t j = 0; j < width; ++j) taps_[j * channels + c] = conv_[c * width + j];
 }
 
-/// Channels [first, first + count) of the token at `position`, whose row goes through the ring of inputs.
-void DeltaNetInputStage::convolve(const Frame& frame, float* inputs, int row, int32_t position, int first, int count,
-                                  const float** pointers) const {
-  const int width = op_.conv_width;
-  const int64_t channels = shared_.state.layout.channels;
-  std::memcpy(inputs + position % width * channels + first, qkv_.row(frame, row) + first,
-              sizeof(float) * static_cast<size_t>(count));
-  const float** const taps = pointers + width;
-  const int seen = std::min(position + 1, width);  // before the sequence there are zeros
-  for (int j = 0; j < seen; ++j) {
-    pointers[j] = inputs + (position - seen + 1 + j) % width * channels + first;
-    taps[j] = taps_.data() + (width - seen + j) * channels + first;
-  }
-  frame.kernels->delta_net.conv_silu(pointers, taps, seen, count, shared_.mixed.row(frame, row) + first);
+/// Channels [first, first + count) of the tokens from `position` on.
+void DeltaNetInputStage::convolve(const Frame& frame, float* inputs, int row, int rows, int32_t position, int first,
+                                  int count) const {
+  ConvRows conv;
+  conv.x = qkv_.row(frame, row) + first;
+  conv.x_stride = qkv_.stride;
+  conv.out = shared_.mixed.row(frame, row) + first;
+  conv.out_stride = shared_.mixed.stride;
+  conv.rows = rows;
+  conv.n = count;
+  conv.position = position;
+  conv.width = op_.conv_width;
+  conv.taps = taps_.data() + first;
+  conv.tap_stride = conv.earlier_stride = shared_.state.layout.channels;
+  conv.earlier = inputs + first;
+  frame.kernels->delta_net.conv_silu(conv);
 }
 
-void DeltaNetInputStage::run(const Frame& frame, uint32_t item, uint32_t member) const {
+void DeltaNetInputStage::run(const Frame& frame, uint32_t item, uint32_t) const {
   const int group = static_cast<int>(item) % op_.k_heads, index = static_cast<int>(item) / op_.k_heads;
   const SequenceStep& sequence = frame.inputs.sequences[static_cast<size_t>(index)];
   const DeltaNetLayout& layout = shared_.state.layout;
   const DeltaNetKernels& kernels = frame.kernels->delta_net;
-  auto** const pointers = reinterpret_cast<const float**>(frame.working_memory(member));
   const int all_keys = op_.k_heads * op_.k_dim, q = group * op_.k_dim, k = all_keys + q;
   const int v_width = op_.v_heads / op_.k_heads * op_.v_dim, v = 2 * all_keys + group * v_width;
   float* const slot = shared_.slot(frame, sequence);
@@ -66,16 +79,19 @@ void DeltaNetInputStage::run(const Frame& frame, uint32_t item, uint32_t member)
     rows = rows_in_chunk(sequence, done);
     const int32_t position = sequence.context + done;
     const int first_row = sequence.first_row + done, place = position % kDeltaChunk;
+    const int next = done + rows < sequence.rows ? rows_in_chunk(sequence, done + rows) : 0;
+    prefetch_rows(frame, qkv_, first_row + rows, next, q, op_.k_dim);
+    prefetch_rows(frame, qkv_, first_row + rows, next, k, op_.k_dim);
+    prefetch_rows(frame, qkv_, first_row + rows, next, v, v_width);
     float* const keys = shared_.keys(frame, index, position / kDeltaChunk, group);
     float* const kept = slot + layout.keys + static_cast<size_t>(group) * layout.key_floats();
     // The chunk that an earlier step began: its keys must outlive the last chunk's, which go to the state.
     if (place != 0 && keys != kept) std::memcpy(keys, kept, sizeof(float) * layout.key_floats());
+    convolve(frame, slot, first_row, rows, position, q, op_.k_dim);
+    convolve(frame, slot, first_row, rows, position, k, op_.k_dim);
+    convolve(frame, slot, first_row, rows, position, v, v_width);
     for (int i = 0; i < rows; ++i) {
-      const int row = first_row + i;
-      convolve(frame, slot, row, position + i, q, op_.k_dim, pointers);
-      convolve(frame, slot, row, position + i, k, op_.k_dim, pointers);
-      convolve(frame, slot, row, position + i, v, v_width, pointers);
-      float* const mixed = shared_.mixed.row(frame, row);
+      float* const mixed = shared_.mixed.row(frame, first_row + i);
       kernels.l2_norm(mixed + q, q_scale, op_.k_dim);
       kernels.l2_norm(mixed + k, 1.0f, op_.k_dim);
       for (int d = 0; d < op_.k_dim; ++d) keys[d * kDeltaChunk + place + i] = mixed[k + d];
@@ -180,9 +196,7 @@ void DeltaNetHeadStage::fold(const Frame& frame, const Chunk& c, const float* to
   const float last = totals[kDeltaChunk - 1];
   for (int j = 0; j < kDeltaChunk; ++j) work.decay[j] = last - totals[j];
   kernels.exp(work.decay, kDeltaChunk, work.decay);
-  for (int d = 0; d < op_.k_dim; ++d)
-    for (int j = 0; j < kDeltaChunk; ++j)
-      work.weighted_keys[d * kDeltaChunk + j] = work.decay[j] * keys[d * kDeltaChunk + j];
+  kernels.scale_keys(keys, work.decay, op_.k_dim, work.weighted_keys);
   float kept = 0;
   kernels.exp(&last, 1, &kept);
   kernels.fold(kept, work.weighted_keys, writes, shared_.state.layout.v_padded, op_.k_dim, folded);
@@ -198,6 +212,7 @@ void DeltaNetHeadStage::run(const Frame& frame, uint32_t item, uint32_t member) 
   float* const totals = shared_.slot(frame, sequence) + layout.heads + static_cast<size_t>(c.head) * layout.head_floats;
   float *const writes = totals + layout.writes, *const folded = totals + layout.folded;
   const Work work(layout, reinterpret_cast<float*>(frame.working_memory(member)));
+  const int v_first = 2 * op_.k_heads * op_.k_dim + c.head * op_.v_dim;
   if (sequence.context == 0) std::fill_n(folded, layout.head_floats - layout.folded, 0.0f);
 
   for (int done = 0; done < sequence.rows; done += c.rows) {
@@ -205,14 +220,18 @@ void DeltaNetHeadStage::run(const Frame& frame, uint32_t item, uint32_t member) 
     c.position = sequence.context + done;
     c.first_row = sequence.first_row + done;
     c.place = c.position % kDeltaChunk;
+    const int next = c.first_row + c.rows;
+    const int next_rows = done + c.rows < sequence.rows ? rows_in_chunk(sequence, done + c.rows) : 0;
+    prefetch_rows(frame, shared_.mixed, next, next_rows, v_first, op_.v_dim);
     weigh(frame, c, totals, work);
     read_state(frame, c, folded, work);
+    prefetch_rows(frame, z_, next, next_rows, c.head * op_.v_dim, op_.v_dim);
     DeltaNetRows rows;
     rows.first = c.place;
     rows.count = c.rows;
     rows.v_dim = op_.v_dim;
     rows.padded = layout.v_padded;
-    rows.values = shared_.mixed.row(frame, c.first_row) + 2 * op_.k_heads * op_.k_dim + c.head * op_.v_dim;
+    rows.values = shared_.mixed.row(frame, c.first_row) + v_first;
     rows.value_stride = shared_.mixed.stride;
     rows.key_reads = work.key_reads;
     rows.query_reads = work.query_reads;
@@ -222,6 +241,9 @@ void DeltaNetHeadStage::run(const Frame& frame, uint32_t item, uint32_t member) 
     rows.query_weights = work.query_weights;
     rows.writes = writes;
     frame.kernels->delta_net.rows(rows);
+    prefetch_rows(frame, shared_.mixed, next, next_rows, c.group * op_.k_dim, op_.k_dim);
+    prefetch_rows(frame, shared_.mixed, next, next_rows, (op_.k_heads + c.group) * op_.k_dim, op_.k_dim);
+    prefetch_rows(frame, shared_.products, next, next_rows, c.group * 2 * kDeltaChunk, 2 * kDeltaChunk);
     finish_rows(frame, c, work);
     if (c.place + c.rows == kDeltaChunk) fold(frame, c, totals, writes, folded, work);
   }

@@ -43,11 +43,9 @@ class DeltaNetInputStage final : public Stage {
   }
   void weights_loaded() override;
   void run(const Frame& frame, uint32_t item, uint32_t member) const override;
-  size_t working_bytes() const override { return 2 * sizeof(float*) * static_cast<size_t>(op_.conv_width); }
 
  private:
-  void convolve(const Frame& frame, float* inputs, int row, int32_t position, int first, int count,
-                const float** pointers) const;
+  void convolve(const Frame& frame, float* inputs, int row, int rows, int32_t position, int first, int count) const;
 
   DeltaNet op_;
   DeltaNetFrame shared_;

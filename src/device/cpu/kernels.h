@@ -76,10 +76,30 @@ struct DeltaNetRows {
   float* writes = nullptr;               ///< [kDeltaChunk]: rows before `first` are read, those from there on written
 };
 
+/// Tokens through a causal convolution and silu, `n` channels of them. Rows `channels` apart belong to successive
+/// positions; the inputs of the `width - 1` tokens before `position` come from `earlier`, where those of the last ones
+/// are left: position p in row p % (width - 1), width `n` of a row `earlier_stride` apart. Before position 0 all is
+/// zero.
+struct ConvRows {
+  const float* x = nullptr;  ///< [rows]
+  int64_t x_stride = 0;
+  float* out = nullptr;  ///< [rows], may be x
+  int64_t out_stride = 0;
+  int rows = 0;
+  int64_t n = 0;
+  int32_t position = 0;  ///< of the first row
+  int width = 0;
+  const float* taps = nullptr;  ///< [width], oldest first
+  int64_t tap_stride = 0;
+  float* earlier = nullptr;
+  int64_t earlier_stride = 0;
+};
+inline constexpr int kMostConvWidth = 64;  // Program checks it
+
 /// Gated DeltaNet. The products with the folded state are float linears.
 struct DeltaNetKernels {
-  /// out[i] = silu(s), s over j < count ascending, s = fma(taps[j][i], inputs[j][i], s), from 0.
-  void (*conv_silu)(const float* const* inputs, const float* const* taps, int count, int64_t n, float* out);
+  /// out[i] = silu(s), s over j < width ascending, s = fma(taps[j][i], input of token t - width + 1 + j, s), from 0.
+  void (*conv_silu)(const ConvRows& rows);
   /// x * (1 / sqrt(sum + 1e-6) * factor) in place; the sum of squares as in rms_norm.
   void (*l2_norm)(float* x, float factor, int64_t n);
   /// out = exp2(x * log2(e)); out may be x.
@@ -90,6 +110,8 @@ struct DeltaNetKernels {
   /// Token after token, s = fma(-kept, key_read, value), then over j < i ascending fma(-key_weight, write_j, s), times
   /// beta: write_i; and o = kept * query_read, then over j <= i ascending fma(query_weight, write_j, o).
   void (*rows)(const DeltaNetRows& rows);
+  /// out[k][j] = factors[j] * keys[k][j] for the kDeltaChunk columns j.
+  void (*scale_keys)(const float* keys, const float* factors, int k_dim, float* out);
   /// folded = kept * folded, then over j ascending fma(weighted_keys[k][j], writes[j][c], folded[k][c]).
   void (*fold)(float kept, const float* weighted_keys, const float* writes, int padded, int k_dim, float* folded);
 };
