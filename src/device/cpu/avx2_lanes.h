@@ -58,6 +58,16 @@ struct Avx2Lanes {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
   }
+  static Avx2Lanes max_magnitude(Avx2Lanes a, Avx2Lanes b) {
+    return {_mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(abs(a).v), _mm256_castps_si256(abs(b).v)))};
+  }
+  static float tree_max_magnitude(Avx2Lanes a) {
+    const __m256i bits = _mm256_castps_si256(abs(a).v);
+    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(x));
+  }
   static float first(Avx2Lanes a) { return _mm256_cvtss_f32(a.v); }
 
   static Avx2Lanes f16(const uint16_t* p) {

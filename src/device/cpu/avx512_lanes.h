@@ -53,6 +53,17 @@ struct Avx512Lanes {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
   }
+  static Avx512Lanes max_magnitude(Avx512Lanes a, Avx512Lanes b) {
+    return {_mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(abs(a).v), _mm512_castps_si512(abs(b).v)))};
+  }
+  static float tree_max_magnitude(Avx512Lanes a) {
+    const __m512i bits = _mm512_castps_si512(abs(a).v);
+    const __m256i y = _mm256_max_epi32(_mm512_castsi512_si256(bits), _mm512_extracti32x8_epi32(bits, 1));
+    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(x));
+  }
   static float first(Avx512Lanes a) { return _mm512_cvtss_f32(a.v); }
 
   static Avx512Lanes f16(const uint16_t* p) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <arm_neon.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -77,6 +78,15 @@ struct NeonLanes {
     const float32x2_t two = vbsl_f32(vcgt_f32(low_two, high_two), low_two, high_two);
     const float x = vget_lane_f32(two, 0), y = vget_lane_f32(two, 1);
     return x > y ? x : y;
+  }
+  static NeonLanes max_magnitude(NeonLanes a, NeonLanes b) {
+    const auto larger = [](float32x4_t x, float32x4_t y) {
+      return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(vabsq_f32(x)), vreinterpretq_u32_f32(vabsq_f32(y))));
+    };
+    return {larger(a.low, b.low), larger(a.high, b.high)};
+  }
+  static float tree_max_magnitude(NeonLanes a) {
+    return std::bit_cast<float>(vmaxvq_u32(vreinterpretq_u32_f32(max_magnitude(a, {a.high, a.low}).low)));
   }
   static float first(NeonLanes a) { return vgetq_lane_f32(a.low, 0); }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -95,6 +96,18 @@ struct PortableLanes {
       for (int i = 0; i < half; ++i) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
     }
     return a.v[0];
+  }
+  /// The larger by the bits without sign: NaN is above all.
+  static PortableLanes max_magnitude(PortableLanes a, PortableLanes b) {
+    return each([&](int i) {
+      return std::bit_cast<float>(
+          std::max(std::bit_cast<uint32_t>(a.v[i]) & 0x7fffffffu, std::bit_cast<uint32_t>(b.v[i]) & 0x7fffffffu));
+    });
+  }
+  static float tree_max_magnitude(PortableLanes a) {
+    PortableLanes largest = all(0.0f);
+    for (int i = 0; i < kLanes; ++i) largest = max_magnitude(largest, all(a.v[i]));
+    return largest.v[0];
   }
   static float first(PortableLanes a) { return a.v[0]; }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "base/float8.h"
 #include "device/cpu/kernels.h"
@@ -43,16 +44,22 @@ float tree_sum(V (&sums)[kCount]) {
   return V::tree_sum(sums[0]);
 }
 
+/// The scale of codes that are all zero: an input that is not a number must not become one.
+inline float zero_scale(float largest) {
+  return std::isnan(largest) ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+}
+
 template <class V>
 void quantize_row(const float* x, int64_t groups, int8_t* codes, int64_t code_stride, GroupScale* scales,
                   int64_t scale_stride) {
   for (int64_t group = 0; group < groups; ++group, x += kGroup, codes += code_stride, scales += scale_stride) {
-    V peak = V::abs(V::load(x));
-    for (int i = V::kLanes; i < kGroup; i += V::kLanes) peak = V::max(V::abs(V::load(x + i)), peak);
-    const float largest = V::tree_max(peak);
+    V peak = V::load(x);
+    for (int i = V::kLanes; i < kGroup; i += V::kLanes) peak = V::max_magnitude(V::load(x + i), peak);
+    const float largest = V::tree_max_magnitude(peak);
     if (!(largest >= 1e-30f)) {
       for (int i = 0; i < kGroup; ++i) codes[i] = 0;
-      *scales = {0.0f, 0.0f, 0};
+      const float scale = zero_scale(largest);
+      *scales = {scale, scale, 0};
       continue;
     }
     V values[kGroup / V::kLanes];
@@ -69,20 +76,19 @@ void quantize_token_row(const float* x, int64_t n, const StaticInput* input, int
                         int32_t* sums, int64_t sum_stride, TokenScale* scale) {
   constexpr int kVectors = kGroup / V::kLanes;
   const int64_t blocks = (n + kGroup - 1) / kGroup;
-  float divisor = 0, offset = 0, lowest = -127;
-  if (input == nullptr) {
-    V peak = V::zero();
-    int64_t i = 0;
-    for (; i + V::kLanes <= n; i += V::kLanes) peak = V::max(V::abs(V::load(x + i)), peak);
-    if (const int left = lanes_left<V>(n - i); left > 0)
-      peak = V::max(V::abs(V::load_first(x + i, left)), peak);  // NaN counts for nothing
-    divisor = V::tree_max(peak) / 127.0f;
-  } else {
+  V peak = V::zero();
+  int64_t at = 0;
+  for (; at + V::kLanes <= n; at += V::kLanes) peak = V::max_magnitude(V::load(x + at), peak);
+  if (const int left = lanes_left<V>(n - at); left > 0) peak = V::max_magnitude(V::load_first(x + at, left), peak);
+  const float largest = V::tree_max_magnitude(peak);
+  float divisor = largest / 127.0f, offset = 0, lowest = -127;
+  *scale = {divisor, 0};
+  if (input != nullptr) {
     divisor = input->scale, offset = input->offset, lowest = -128;
+    scale->scale = 1;
   }
-  *scale = {input == nullptr ? divisor : 1.0f, 0};
-  const bool zero = input == nullptr && !(divisor > 0.0f);
-  if (zero) scale->scale = 0;
+  const bool zero = std::isnan(largest) || !(divisor > 0.0f);
+  if (zero) scale->scale = zero_scale(largest);
   for (int64_t block = 0; block < blocks; ++block, codes += code_stride, sums += sum_stride) {
     if (zero) {
       for (int i = 0; i < kGroup; ++i) codes[i] = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace gristmill::device::reference {
 namespace {
@@ -101,6 +102,10 @@ void multiply(const float* x, int rows, const Matrix& w, const float* bias, floa
 }
 
 float quantize_activations(const float* x, int64_t width, const std::optional<StaticInput>& input, int8_t* codes) {
+  if (std::any_of(x, x + width, [](float value) { return std::isnan(value); })) {
+    std::fill_n(codes, width, static_cast<int8_t>(0));
+    return std::numeric_limits<float>::quiet_NaN();
+  }
   float scale = 0;
   if (input) {
     scale = input->scale;
@@ -112,7 +117,7 @@ float quantize_activations(const float* x, int64_t width, const std::optional<St
   const float lowest = input ? -128.0f : -127.0f;
   for (int64_t k = 0; k < width; ++k) {
     const float quotient = zero ? 0.0f : x[k] / scale + (input ? input->offset : 0.0f);
-    // Not-a-number counts as the lowest.
+    // Infinity over infinity counts as the lowest.
     const float bounded = quotient > lowest ? std::min(quotient, 127.0f) : lowest;
     codes[k] = static_cast<int8_t>(std::nearbyint(bounded));
   }

@@ -47,7 +47,7 @@ void multiply(const float* x, int rows, const Matrix& w, const float* bias, floa
 
 /// One row to int8. Dynamic: scale = max|x| / 127, code = round(x / scale) with ties to even, within -127..127; zeros
 /// where the scale is 0. Static: code = round(x / scale + offset) within -128..127, and 1 is returned, since the
-/// weight's scales hold the input's. Returns the scale.
+/// weight's scales hold the input's. Returns the scale, which is NaN where x holds one.
 float quantize_activations(const float* x, int64_t width, const std::optional<StaticInput>& input, int8_t* codes);
 
 /// Outputs [first, first + count) of `whole`, with `skip` more before them where panels begin elsewhere.

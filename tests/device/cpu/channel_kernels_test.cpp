@@ -198,7 +198,10 @@ TEST(QuantizeToken, EverySetGivesTheReferenceCodes) {
           const Tokens tokens(*kernels, row, 1, width, input);
           EXPECT_EQ(std::vector<int8_t>(tokens.codes.begin(), tokens.codes.begin() + width), expected)
               << kernels->name << " " << width;
-          EXPECT_EQ(tokens.scales[0].scale, scale);
+          EXPECT_EQ(std::isnan(tokens.scales[0].scale), std::isnan(scale));
+          if (!std::isnan(scale)) {
+            EXPECT_EQ(tokens.scales[0].scale, scale);
+          }
           int32_t sum = 0;
           for (int64_t b = 0; b < tokens.blocks; ++b) {
             int32_t own = 0;
@@ -211,6 +214,21 @@ TEST(QuantizeToken, EverySetGivesTheReferenceCodes) {
             ASSERT_EQ(tokens.codes[static_cast<size_t>(k)], 0) << kernels->name << " behind " << width;
         }
       }
+  }
+}
+
+TEST(QuantizeToken, AnInputThatIsNoNumberMakesTheScaleNone) {
+  const StaticInput fixed{0.02f, 11};
+  for (const int64_t width : {1, 16, 33, 577}) {
+    for (const int64_t at : {int64_t{0}, width / 2, width - 1}) {
+      auto row = activations(1, width, 21);
+      row[static_cast<size_t>(at)] = -std::numeric_limits<float>::quiet_NaN();
+      for (const StaticInput* input : {static_cast<const StaticInput*>(nullptr), &fixed})
+        for (const Kernels* kernels : usable_kernels()) {
+          const Tokens tokens(*kernels, row, 1, width, input);
+          EXPECT_TRUE(std::isnan(tokens.scales[0].scale)) << kernels->name << " " << width << " " << at;
+        }
+    }
   }
 }
 

@@ -297,12 +297,14 @@ TEST(CpuExecutable, ArgmaxIsTheFirstMaximumAndLogitsComeOnlyWhereWanted) {
 
 TEST(CpuExecutable, ThereIsNoArgmaxOfLogitsThatAreNotFinite) {
   RandomModel model;
-  model.last_norm = INFINITY;
   const auto ids = random_ids(9, model.vocabulary, 14);
   const std::vector<int32_t> none(ids.size(), -1);
-  for (const ActivationMode mode : {ActivationMode::int8, ActivationMode::f32}) {
-    Machine machine(model, {"", 2, mode});
-    EXPECT_EQ(machine.feeder->run({{ids, 0, 0, false}}).argmax, none);
+  for (const float norm : {INFINITY, NAN}) {
+    model.last_norm = norm;
+    for (const ActivationMode mode : {ActivationMode::int8, ActivationMode::f32}) {
+      Machine machine(model, {"", 2, mode});
+      EXPECT_EQ(machine.feeder->run({{ids, 0, 0, false}}).argmax, none) << norm;
+    }
   }
   const auto reference = make_reference_backend()->compile(random_program(model), {64, 8, 64, 64}, {DType::f32, 16});
   reference->bind({kBlocks, nullptr});

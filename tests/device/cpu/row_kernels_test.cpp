@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -122,6 +123,21 @@ TEST(RowKernels, QuantizeRoundsToTheNearestCodeAndKeepsSums) {
   }
   EXPECT_EQ(scales[0].scale, 0.0f);
   EXPECT_EQ(codes[kGroup], -127);
+}
+
+TEST(RowKernels, QuantizeMakesTheScaleOfAGroupWithNaNNone) {
+  for (size_t at = 0; at < kGroup; ++at) {
+    auto x = random_row(3 * kGroup, 8);
+    x[kGroup + at] = at % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : -std::numeric_limits<float>::quiet_NaN();
+    for (const Kernels* kernels : usable_kernels()) {
+      std::vector<int8_t> codes(3 * kGroup, 5);
+      std::vector<GroupScale> scales(3);
+      kernels->quantize(x.data(), 3, codes.data(), kGroup, scales.data(), 1);
+      EXPECT_TRUE(std::isnan(scales[1].scale) && std::isnan(scales[1].scaled_sum)) << kernels->name << " " << at;
+      EXPECT_TRUE(std::isfinite(scales[0].scale) && std::isfinite(scales[2].scale)) << kernels->name << " " << at;
+      EXPECT_EQ(codes[kGroup], 0);
+    }
+  }
 }
 
 TEST(RowKernels, Rotate) {
