@@ -131,8 +131,7 @@ void weigh_values(const KeyWalk& walk, const float* p, float* out, int64_t out_s
 }
 
 template <class V, class E, int kWidth, int kHeads>
-void attend_heads(const KeyWalk& walk, const float* q, const float* v_scale, float* scores, float* out,
-                  int64_t out_stride) {
+void attend_heads(const KeyWalk& walk, const float* q, float* v_scale, float* scores, float* out, int64_t out_stride) {
   constexpr int kPerTile = kWidth / V::kLanes, kTiles = kPerTile >= 2 ? 1 : 2;
   int position = walk.first;
   for (; position + kTiles * kWidth <= walk.end; position += kTiles * kWidth) {
@@ -141,6 +140,7 @@ void attend_heads(const KeyWalk& walk, const float* q, const float* v_scale, flo
   for (; position < walk.end; position += kWidth) {
     score_tiles<V, E, kHeads, 1, kPerTile>(walk, position, q, scores + position - walk.first);
   }
+  if constexpr (E::kScaled) walk.gather_scales(true, walk.first, walk.end - walk.first, v_scale);
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     float* const tail = out + h * out_stride + walk.layout.v_dim;
@@ -156,10 +156,10 @@ void attend_heads(const KeyWalk& walk, const float* q, const float* v_scale, flo
 template <class V, class E, int kWidth>
 void attend_partition_as(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition, int keys,
                          std::byte* scratch, float* out, int64_t out_stride) {
-  const KeyWalk walk(layout, kv, partition * kPartition, keys);
+  const KeyWalk walk(layout, kv, partition * kPartition, keys, query.first_position + query.queries);
   const TileScratch s = TileScratch::at(scratch, layout, query.group);
   float* const scores = s.scores;
-  if constexpr (E::kScaled) walk.gather_scales(true, walk.first, keys, s.v_scale);
+  if constexpr (E::kScaled) walk.prefetch_scales(true);
   for (int h = 0; h < query.group;) {
     const float* const q = query.q + h * layout.head_dim;
     float* const to = out + h * out_stride;
@@ -239,7 +239,8 @@ void join_tiles(const KeyWalk& walk, int position, int end, std::byte* out) {
 template <class V, class E, int kWidth>
 void attend_tile_as(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch,
                     float* out, int64_t out_stride) {
-  const KeyWalk walk(layout, kv, 0, query.first_position + query.queries);
+  const int all_keys = query.first_position + query.queries;
+  const KeyWalk walk(layout, kv, 0, all_keys, all_keys);
   const int group = query.group, rows = query.queries * group;
   const int head_dim = layout.head_dim, v_dim = layout.v_dim;
   const int64_t part_stride = partial_floats(layout);

@@ -8,18 +8,26 @@
 
 namespace gristmill::device::cpu {
 
-/// How many keys ahead decode prefetches: memory takes about this much arithmetic to answer, and the machine's own
+/// How far ahead decode prefetches, in bytes of K or V: memory takes about this long to answer, and the machine's own
 /// prefetchers stop where the next block of a sequence lies elsewhere.
-inline constexpr int kKeysAhead = 32;
+inline constexpr size_t kBytesAhead = 8192;
 
 /// Addresses of one head's tiles by key position, for keys [first, end).
 struct KeyWalk {
   const KvLayout& layout;
   const KvHead& kv;
   int first, end;
+  int last;   ///< keys of the sequence: what decode reads behind `end`
+  int ahead;  ///< keys that decode prefetches ahead, whole tiles
 
-  KeyWalk(const KvLayout& l, const KvHead& h, int first_key, int keys)
-      : layout(l), kv(h), first(first_key), end(first_key + keys) {}
+  KeyWalk(const KvLayout& l, const KvHead& h, int first_key, int keys, int all_keys)
+      : layout(l),
+        kv(h),
+        first(first_key),
+        end(first_key + keys),
+        last(all_keys),
+        ahead(std::clamp(static_cast<int>((kBytesAhead + l.k_tile_bytes / 2) / l.k_tile_bytes), 1, 4 * 32 / l.tile) *
+              l.tile) {}
 
   size_t block_offset(int position, size_t head_bytes) const {
     return layout.block_offset(kv.blocks[position >> layout.block_shift], kv.group_bytes, head_bytes);
@@ -45,14 +53,25 @@ struct KeyWalk {
     }
   }
 
-  /// The tile that decode needs kKeysAhead keys later: of K to the end, then of V from the start.
+  void prefetch_scales(bool of_v) const {
+    const int dim = of_v ? layout.v_dim : layout.k_dim;
+    for (int position = first; position < end; position += layout.tile) {
+      const std::byte* const at = (of_v ? v_tile(position) : k_tile(position)) + dim * layout.tile;
+      for (size_t i = 0; i < sizeof(float) * static_cast<size_t>(layout.tile); i += 64) __builtin_prefetch(at + i);
+    }
+  }
+
+  /// The tile that decode needs `ahead` keys later: of K to the end, then of V from the start; of V to the end, then
+  /// of the next partition's K.
   const std::byte* ahead_of_k(int position) const {
-    const int target = position + kKeysAhead;
+    const int target = position + ahead;
     if (target < end) return k_tile(target);
-    return v_tile(target - end + first < end ? target - end + first : first);
+    return v_tile(std::min(target - end + first, end - 1));
   }
   const std::byte* ahead_of_v(int position) const {
-    return v_tile(position + kKeysAhead < end ? position + kKeysAhead : position);
+    const int target = position + ahead;
+    if (target < end) return v_tile(target);
+    return target < last ? k_tile(target) : v_tile(position);
   }
 };
 

@@ -150,7 +150,7 @@ void int8_weigh(const KeyWalk& walk, int first, int keys, int d, const int16_t* 
 }
 
 template <class V, int kWidth, int kHeads>
-void int8_attend_heads(const KeyWalk& walk, const int16_t* q, const float* q_scale, const float* v_scale, float* scores,
+void int8_attend_heads(const KeyWalk& walk, const int16_t* q, const float* q_scale, float* v_scale, float* scores,
                        float* out, int64_t out_stride) {
   constexpr int kPerTile = kWidth / V::kLanes, kTiles = std::max(1, (V::kLanes == 16 ? 4 : 2) / kPerTile);
   const int keys = walk.end - walk.first;
@@ -161,6 +161,7 @@ void int8_attend_heads(const KeyWalk& walk, const int16_t* q, const float* q_sca
   for (; position < walk.end; position += kWidth) {
     int8_score_tiles<V, kHeads, 1, kPerTile>(walk, position, q, q_scale, scores + position - walk.first);
   }
+  walk.gather_scales(true, walk.first, keys, v_scale);
   GRISTMILL_UNROLL
   for (int h = 0; h < kHeads; ++h) {
     int8_weights<V>(scores + h * kPartition, v_scale, keys, keys + keys % 2, out + h * out_stride + walk.layout.v_dim);
@@ -181,9 +182,9 @@ void int8_attend_heads(const KeyWalk& walk, const int16_t* q, const float* q_sca
 template <class V, int kWidth>
 void int8_attend_partition(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, int partition,
                            int keys, std::byte* scratch, float* out, int64_t out_stride) {
-  const KeyWalk walk(layout, kv, partition * kPartition, keys);
+  const KeyWalk walk(layout, kv, partition * kPartition, keys, query.first_position + query.queries);
   const TileScratch s = TileScratch::at(scratch, layout, query.group);
-  walk.gather_scales(true, walk.first, keys, s.v_scale);
+  walk.prefetch_scales(true);
   int8_queries<V>(layout, query, s);
   for (int h = 0; h < query.group;) {
     const int16_t* const q = s.q_words + h * layout.k_dim;
@@ -245,7 +246,8 @@ void with_rows(int rows, Run run) {
 template <class V, int kWidth>
 void int8_attend_tile(const KvLayout& layout, const KvHead& kv, const AttentionQuery& query, std::byte* scratch,
                       float* out, int64_t out_stride) {
-  const KeyWalk walk(layout, kv, 0, query.first_position + query.queries);
+  const int all_keys = query.first_position + query.queries;
+  const KeyWalk walk(layout, kv, 0, all_keys, all_keys);
   const int rows = query.queries * query.group, v_dim = layout.v_dim;
   const int64_t part_stride = partial_floats(layout);
   const TileScratch s = TileScratch::at(scratch, layout, rows);
