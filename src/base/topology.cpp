@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -77,6 +78,17 @@ int quota_cores(const std::string& root) {
     }
   }
   return lowest == kNoQuota ? 0 : static_cast<int>(std::min<int64_t>(lowest, std::numeric_limits<int>::max()));
+}
+
+int numa_nodes(const std::string& root) {
+  std::ifstream file(root + "/sys/devices/system/node/has_memory");
+  int nodes = 0;
+  for (std::string range; std::getline(file, range, ',');) {  // "0", "0-1,4"
+    int first = 0, last = 0;
+    const int numbers = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+    if (numbers > 0 && first >= 0) nodes += numbers == 1 ? 1 : std::clamp(last - first + 1, 0, 1 << 16);
+  }
+  return std::max(1, nodes);
 }
 
 int usable_cores() {

@@ -7,4 +7,7 @@ namespace gristmill {
 /// `root`/proc/self/cgroup and the version 1 and 2 hierarchies under `root`/sys/fs/cgroup; `root` is "" but in tests.
 int quota_cores(const std::string& root);
 
+/// NUMA nodes that have memory and are online (at least 1), from `root`/sys/devices/system/node/has_memory.
+int numa_nodes(const std::string& root);
+
 }  // namespace gristmill

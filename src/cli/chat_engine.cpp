@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/chat_backend.h"
 #include "client/engine_client.h"
+#include "config/environment.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/text_model.h"
@@ -90,6 +91,7 @@ class EngineChat final : public ChatBackend {
     config.model = model;
     config.threads = threads;
     config.max_num_seqs = 1;
+    config.weight_cache_dir = config::weight_cache_folder(config::process_environment());
     client_ = make_in_process_client(config);  // loads while the tokenizer is built
     const text::TextModel text_model = text::load_text_model(model);
     tokenizer_ = text_model.tokenizer;

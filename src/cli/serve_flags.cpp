@@ -263,6 +263,22 @@ void ServeFlags::Impl::engine_flags() {
   integer(group, "--block-size", "Tokens in a block of the KV cache", engine.block_size);
   integer(group, "--num-gpu-blocks-override", "Number of KV cache blocks", engine.num_blocks_override);
   boolean(group, "--enable-prefix-caching", "Keep the KV cache of shared beginnings", engine.prefix_caching);
+  boolean(group, "--weight-cache", "Keep packed weights on disk, so that the next start is fast", config.weight_cache);
+  text(group, "--weight-cache-dir", "FOLDER",
+       "Where packed weights are kept (also GRISTMILL_WEIGHT_CACHE_DIR; ~/.cache/gristmill/weights)",
+       engine.weight_cache_dir);
+  value(group, "--weight-cache-size", "BYTES", "Most bytes in that folder; the least recently used make room (128G)",
+        [&engine](const std::string& given_text) {
+          engine.weight_cache_bytes = human_number("--weight-cache-size", given_text);
+        });
+  value(group, "--weight-residence", "WHERE",
+        "Cached weights are used in place (mapped) or copied to huge pages (owned); auto: large ones are mapped",
+        [&engine](const std::string& given_text) {
+          const std::string where = one_of("--weight-residence", given_text, {"auto", "mapped", "owned"});
+          engine.weight_residence = where == "mapped"  ? device::Residence::mapped
+                                    : where == "owned" ? device::Residence::owned
+                                                       : device::Residence::automatic;
+        });
   integer(group, "--threads", "Compute threads (also GRISTMILL_THREADS)", engine.threads);
   text(group, "--device", "NAME", "cpu, or reference (slow, for comparison)", engine.device);
 }

@@ -32,6 +32,11 @@ class EngineProcess {
         const int events = ::poll(&waited, 1, stats_interval_ms);
         if (events > 0 && !reader_.fill(socket_)) break;
         send_stats();
+        if (const std::string fault = loaded_ && loop_ != nullptr ? loop_->fault() : ""; !fault.empty()) {
+          LOG_ERROR("Engine process ends to be started anew: ", fault);
+          status = 1;
+          break;
+        }
       }
     } catch (const std::exception& error) {
       LOG_ERROR("Engine process: ", error.what());

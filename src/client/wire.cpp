@@ -127,7 +127,7 @@ void fields(C& c, T& v) {
   c(v.num_blocks_override), c(v.memory_utilization), c(v.prefix_caching), c(v.chunked_prefill), c(v.async_scheduling);
   c(v.policy), c(v.logprobs_mode), c(v.seed), c(v.watchdog_seconds), c(v.max_num_partial_prefills);
   c(v.max_long_partial_prefills), c(v.trace_path), c(v.prefix_hash), c(v.quantization), c(v.float_linears);
-  c(v.load_format), c(v.hf_overrides);
+  c(v.load_format), c(v.hf_overrides), c(v.weight_cache_dir), c(v.weight_cache_bytes), c(v.weight_residence);
 }
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineInfo>

@@ -13,7 +13,7 @@
 
 namespace gristmill::wire {
 
-inline constexpr uint32_t version = 2;
+inline constexpr uint32_t version = 3;
 inline constexpr uint32_t max_frame = 1u << 30;
 
 enum class Type : uint16_t {

@@ -40,6 +40,19 @@ std::optional<LogLevel> environment_log_level(const Lookup& lookup) {
   return log_level_named("VLLM_LOGGING_LEVEL", *value);
 }
 
+std::string cache_folder(const Lookup& lookup) {
+  const auto cache = lookup("XDG_CACHE_HOME"), home = lookup("HOME");
+  // The specification tells to ignore relative paths.
+  if (cache && cache->starts_with('/')) return *cache + "/gristmill";
+  return home && !home->empty() ? *home + "/.cache/gristmill" : "";
+}
+
+std::string weight_cache_folder(const Lookup& lookup) {
+  if (const auto folder = lookup("GRISTMILL_WEIGHT_CACHE_DIR"); folder && !folder->empty()) return *folder;
+  const std::string cache = cache_folder(lookup);
+  return cache.empty() ? "" : cache + "/weights";
+}
+
 void apply_environment(ServeConfig& config, const Lookup& lookup) {
   if (config.http.api_keys.empty()) {
     if (const auto key = lookup("VLLM_API_KEY"); key && !key->empty()) config.http.api_keys.push_back(*key);
@@ -67,6 +80,11 @@ void apply_environment(ServeConfig& config, const Lookup& lookup) {
     } else if (omp && *omp == "1") {
       LOG_INFO("OMP_NUM_THREADS=1: not taken as the number of compute threads; that is --threads");
     }
+  }
+  if (!config.weight_cache) {
+    config.engine.weight_cache_dir.clear();
+  } else if (config.engine.weight_cache_dir.empty()) {
+    config.engine.weight_cache_dir = weight_cache_folder(lookup);
   }
   config.http.developer_mode = is_on(lookup("VLLM_SERVER_DEV_MODE"));
   config.survive_engine_death = is_on(lookup("VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"));

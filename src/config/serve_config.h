@@ -68,6 +68,7 @@ struct ServeConfig {
   ApiPolicy api;
   ModelConfig model;
   LogConfig log;
+  bool weight_cache = true;           ///< --no-weight-cache: engine.weight_cache_dir stays empty
   bool survive_engine_death = false;  ///< VLLM_KEEP_ALIVE_ON_ENGINE_DEATH
 };
 

@@ -37,6 +37,9 @@ void validate(const ServeConfig& config) {
   at_least("--mixed-prefill-tokens", engine.mixed_prefill_tokens, 0);
   at_least("--watchdog-seconds", static_cast<int64_t>(engine.watchdog_seconds), 1);
   at_least("--kv-cache-memory-bytes", engine.cache_bytes, 0);
+  at_least("--weight-cache-size", engine.weight_cache_bytes, 1);
+  if (!config.weight_cache && engine.weight_residence == device::Residence::mapped)
+    throw Error("--weight-residence mapped: weights are mapped from the weight cache; remove --no-weight-cache");
   at_least("--num-gpu-blocks-override", engine.num_blocks_override, 0);
   // What the CPU back end has layouts for.
   if (engine.block_size < 8 || engine.block_size > 256 || (engine.block_size & (engine.block_size - 1)) != 0) {

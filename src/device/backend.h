@@ -25,12 +25,30 @@ struct CacheOptions {
   int block_size = 16;        ///< tokens per block; a power of two from 8 to 256
 };
 
+/// Where packed weights live.
+enum class Residence : uint8_t {
+  automatic,  ///< mapped when they come from the cache, are large, and there is one NUMA node; else owned
+  mapped,     ///< used in place in the cache's file: pages are shared with other processes and outlive this one
+  owned,      ///< in this process's own huge pages
+};
+
+/// Packed weights kept on disk between starts (device/cpu/weight_cache.h).
+struct WeightCacheOptions {
+  std::string directory;     ///< empty: none is kept
+  std::string identity;      ///< of what the weights are made from (model::Model); empty: none is kept
+  uint64_t most_bytes = 0;   ///< all files together; the least recently used make room
+  uint64_t least_bytes = 0;  ///< smaller sets of weights are packed anew each time
+  Residence residence = Residence::automatic;
+};
+
 /// What each part takes, in bytes, known before anything is allocated.
 struct MemoryPlan {
   size_t weights = 0;          ///< packed weights
   size_t scratch = 0;          ///< activations and workspaces for Limits
   size_t bytes_per_block = 0;  ///< all layers' K and V of one cache block
   size_t bytes_per_state = 0;  ///< all layers' recurrent state in one slot; 0 for models without
+  /// The weights are pages of a file in the cache, which other processes may share.
+  bool weights_mapped = false;
 };
 
 /// What planning knows of a step.
@@ -94,6 +112,9 @@ class Executable {
   virtual Ticket launch(const StepShape& shape, const StepInputs& inputs) = 0;
   /// The caller's thread joins the work. Throws StepError.
   virtual const StepResult& wait(Ticket ticket) = 0;
+  /// What has gone wrong with its memory for good, e.g. a weight that its file no longer holds; "" while all is well.
+  /// From then on every step fails. Any thread.
+  virtual std::string fault() const { return {}; }
   /// Copies whole slots of recurrent state, all layers: pairs (from, to). Not while a step is in flight.
   /// Nothing to do for models without.
   virtual void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) { static_cast<void>(pairs); }
@@ -105,9 +126,10 @@ class Backend {
   virtual std::string name() const = 0;
   /// One line for the start-up log: instruction set, threads.
   virtual std::string describe() const = 0;
-  /// The program is shared: its weight sources are read during bind().
+  /// The program is shared: its weight sources are read during bind(), unless the weights are found in `weights`. The
+  /// reference back end packs nothing and keeps none.
   virtual std::unique_ptr<Executable> compile(std::shared_ptr<const Program> program, const Limits& limits,
-                                              const CacheOptions& cache) = 0;
+                                              const CacheOptions& cache, const WeightCacheOptions& weights = {}) = 0;
 };
 
 /// The shared scalar decomposition as a complete, slow back end: one thread, float32 arithmetic on exact weights.

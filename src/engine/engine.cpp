@@ -45,6 +45,7 @@ DType choose_cache_dtype(const EngineConfig& config, const device::Program& prog
 struct Engine::Loaded {
   std::shared_ptr<const device::Program> program;
   int32_t trained_len = 0;
+  std::string identity;  ///< of the model's weights
   std::unique_ptr<device::Backend> owned_backend;
   device::Backend* backend = nullptr;
 };
@@ -62,6 +63,7 @@ Engine::Engine(const EngineConfig& config, Progress& progress)
             model::Model model = model::load_model(config.model, options);
             Loaded loaded;
             loaded.program = std::move(model.program);
+            loaded.identity = std::move(model.identity);
             loaded.trained_len = model.config.context;
             if (config.device == "reference") {
               loaded.owned_backend = device::make_reference_backend();
@@ -133,7 +135,12 @@ Engine::Engine(const EngineConfig& config, Loaded loaded, Progress& progress)
   device_limits.rows = std::min(batched, max_num_seqs + limits.prompt_logprob_tokens);
   device_limits.context = model_len;
   const DType cache_dtype = choose_cache_dtype(config_, *program_);
-  executable_ = loaded.backend->compile(program_, device_limits, {cache_dtype, config_.block_size});
+  // Smaller models are packed in less time than it takes to look after a file.
+  constexpr uint64_t kLeastCached = 16 << 20;
+  executable_ = loaded.backend->compile(
+      program_, device_limits, {cache_dtype, config_.block_size},
+      {config_.weight_cache_dir, loaded.identity, static_cast<uint64_t>(config_.weight_cache_bytes), kLeastCached,
+       config_.weight_residence});
   const EngineMemoryPlan plan = plan_memory(config_, executable_->memory(), memory_limit(), config_.max_model_len,
                                             loaded.trained_len, max_num_seqs);
   limits.max_model_len = plan.max_model_len;

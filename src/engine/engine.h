@@ -39,6 +39,8 @@ class Engine {
   /// False while a request is open: its blocks could not be dropped.
   bool reset_prefix_cache();
   bool idle() const;
+  /// device::Executable::fault().
+  std::string fault() const { return executable_->fault(); }
 
   /// Runs one step if there is work. Outputs, also those of add() and abort(), are appended to `outputs`.
   void step(std::vector<EngineOutput>& outputs);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "device/backend.h"
 #include "engine/block_hash.h"
 #include "model/load_format.h"
 #include "sample/sampling_params.h"
@@ -17,11 +18,14 @@ enum class SchedulingPolicy : uint8_t { fcfs, priority };
 struct EngineConfig {
   std::string model;  ///< path of a GGUF file (its first part, when split)
   model::LoadFormat load_format = model::LoadFormat::automatic;
-  std::string hf_overrides;            ///< JSON object merged into a folder's config.json; empty: none
-  std::string device = "cpu";          ///< cpu, or reference (the slow scalar back end)
-  bool float32 = false;                ///< --dtype float32: exact weights, float32 activations
-  std::string quantization;            ///< --quantization (model::BuildOptions)
-  std::string float_linears;           ///< --float-linears (model::BuildOptions)
+  std::string hf_overrides;                  ///< JSON object merged into a folder's config.json; empty: none
+  std::string device = "cpu";                ///< cpu, or reference (the slow scalar back end)
+  bool float32 = false;                      ///< --dtype float32: exact weights, float32 activations
+  std::string quantization;                  ///< --quantization (model::BuildOptions)
+  std::string float_linears;                 ///< --float-linears (model::BuildOptions)
+  std::string weight_cache_dir;              ///< where packed weights are kept between starts; empty: nowhere
+  int64_t weight_cache_bytes = 128LL << 30;  ///< of all files in it
+  device::Residence weight_residence = device::Residence::automatic;
   int32_t threads = 0;                 ///< 0: usable cores
   int32_t max_model_len = 0;           ///< 0: what the model allows, lowered to what the memory allows
   int32_t max_num_seqs = 0;            ///< 0: 128

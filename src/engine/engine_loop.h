@@ -32,6 +32,8 @@ class EngineLoop {
   const EngineInfo& info() const { return engine_->info(); }
   /// Seconds that the step now running has taken; 0 between steps. For the watchdog.
   double seconds_in_step() const;
+  /// Why no step will succeed any more, or "".
+  std::string fault() const { return engine_->fault(); }
 
  private:
   struct Reset {

@@ -58,6 +58,7 @@ EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPla
                              int32_t wanted_len, int32_t trained_len, int32_t max_num_seqs) {
   EngineMemoryPlan plan;
   plan.weights = parts.weights;
+  plan.weights_mapped = parts.weights_mapped;
   plan.scratch = parts.scratch;
   plan.limit = static_cast<uint64_t>(static_cast<double>(host_limit) * config.memory_utilization);
   const uint64_t state = parts.bytes_per_state;
@@ -126,8 +127,9 @@ EngineMemoryPlan plan_memory(const EngineConfig& config, const device::MemoryPla
 }
 
 std::string describe(const EngineMemoryPlan& plan, int32_t block_size) {
-  return cat("Memory plan: weights ", bytes_text(plan.weights), ", scratch ", bytes_text(plan.scratch), ", KV cache ",
-             bytes_text(plan.cache), " (", plan.num_blocks, " blocks of ", block_size,
+  return cat("Memory plan: weights ", bytes_text(plan.weights),
+             plan.weights_mapped ? " (mapped from the weight cache)" : "", ", scratch ", bytes_text(plan.scratch),
+             ", KV cache ", bytes_text(plan.cache), " (", plan.num_blocks, " blocks of ", block_size,
              " tokens, reserved now and committed on use), ",
              plan.states > 0 ? cat("recurrent state ", bytes_text(plan.states), " (", plan.running_states,
                                    " sequences, ", plan.snapshots, " snapshots), ")

@@ -11,6 +11,7 @@ namespace gristmill::engine {
 struct EngineMemoryPlan {
   uint64_t limit = 0;  ///< what this engine may use
   uint64_t weights = 0;
+  bool weights_mapped = false;  ///< file pages, shared with other processes; they are needed all the same
   uint64_t scratch = 0;
   uint64_t cache = 0;          ///< num_blocks * bytes per block; reserved, committed on use
   uint64_t states = 0;         ///< recurrent state: a slot per sequence that may run, and the snapshots

@@ -1,8 +1,10 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "model/architectures.h"
 #include "model/gguf_decoder.h"
@@ -35,6 +37,31 @@ const HfArchitecture* find_architecture(std::string_view name) {
   return nullptr;
 }
 
+/// What in the options decides about weights.
+std::string identity_of(const BuildOptions& options) {
+  return cat("exact ", options.exact, ", quantization \"", options.quantization, "\", float linears \"",
+             options.float_linears, "\"\n");
+}
+
+/// The files of a folder that say how its tensors are to be read.
+std::string identity_of_description(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto it = std::filesystem::directory_iterator(folder, error); !error && it != std::filesystem::end(it);
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.ends_with(".json") && (name.starts_with("config") || name.starts_with("quant"))) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  std::string all;
+  for (const std::string& name : names) {
+    const std::string path = (std::filesystem::path(folder) / name).string();
+    if (std::error_code ignored; std::filesystem::file_size(path, ignored) == 0 || ignored) continue;
+    all += cat(name, " ", digest(weights::MappedFile(path).text()), "\n");
+  }
+  return all;
+}
+
 Model load_folder(const std::string& path, const BuildOptions& options) {
   HfConfig keys(path, options.hf_overrides);
   const std::string name = keys.architecture();
@@ -47,18 +74,26 @@ Model load_folder(const std::string& path, const BuildOptions& options) {
   ModelConfig config = read_decoder_config(keys);
   std::shared_ptr<const weights::Checkpoint> tensors;
   if (options.load_format != LoadFormat::dummy) tensors = weights::SafetensorsFolder::open(path);
-  return architecture->load({std::move(keys), std::move(config), std::move(tensors), false}, options);
+  std::string identity;
+  if (tensors != nullptr)
+    identity = cat(tensors->identity(), identity_of_description(path), identity_of(options), "overrides ",
+                   digest(options.hf_overrides), "\n");
+  Model model = architecture->load({std::move(keys), std::move(config), std::move(tensors), false}, options);
+  model.identity = std::move(identity);
+  return model;
 }
 
 Model load_gguf(const std::string& path, const BuildOptions& options) {
   const std::shared_ptr<const weights::GgufFile> file = weights::GgufFile::open(path);
   const std::string_view name = file->string("general.architecture");
-  if (name == "llama") return load_llama(file, options);
-  const HfArchitecture* const architecture = find_architecture(hf_class_of_gguf(name));
-  if (architecture == nullptr)
+  const HfArchitecture* const architecture = name == "llama" ? nullptr : find_architecture(hf_class_of_gguf(name));
+  if (architecture == nullptr && name != "llama")
     throw Error(cat(path, ": key \"general.architecture\": ", weights::quoted(name),
                     " is not supported (supported: ", kGgufArchitectures, ")"));
-  return architecture->load(open_gguf_decoder(file), options);
+  Model model =
+      architecture == nullptr ? load_llama(file, options) : architecture->load(open_gguf_decoder(file), options);
+  model.identity = file->identity() + identity_of(options);
+  return model;
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ struct BuildOptions {
 struct Model {
   ModelConfig config;
   std::shared_ptr<const device::Program> program;
+  /// Names everything that the weights are made from: files, wherever they lie, and options. Empty: not known, or
+  /// made up.
+  std::string identity{};
 };
 
 /// Opens `path` (a GGUF file, or a Hugging Face folder of config.json and safetensors) and builds its Program; no

@@ -19,6 +19,8 @@ class Checkpoint {
   /// Throws Error naming file and tensor when there is none of that name.
   virtual TensorView tensor(std::string_view name) const = 0;
   virtual std::vector<std::string> names() const = 0;
+  /// Names the bytes of all its files, wherever they lie; empty: not known, and nothing made of them may be kept.
+  virtual std::string identity() const { return {}; }
   /// Drops the pages inside `bytes` (of a tensor) from this process. Reads stay valid: the pages come back from the
   /// file.
   virtual void drop_pages(std::span<const std::byte> bytes) const = 0;

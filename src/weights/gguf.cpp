@@ -123,6 +123,12 @@ std::string GgufFile::path() const {
   return impl_->path;
 }
 
+std::string GgufFile::identity() const {
+  std::string all;
+  for (const GgufPart& part : impl_->parts) all += cat("file ", part.file->identity(), "\n");
+  return all;
+}
+
 bool GgufFile::contains(std::string_view name) const {
   return impl_->tensors.contains(name);
 }

@@ -22,6 +22,7 @@ class GgufFile final : public Checkpoint {
   bool contains(std::string_view name) const override;
   TensorView tensor(std::string_view name) const override;
   std::vector<std::string> names() const override;
+  std::string identity() const override;
 
   bool has(std::string_view key) const;
   /// Integers of any width and sign, bools too; Error when missing (without a default), of another type or out of

@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <system_error>
 
+#include "base/checksum.h"
 #include "base/error.h"
 
 namespace gristmill::weights {
@@ -41,6 +43,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     throw Error(cat(path, ": is empty"));
   }
   const auto size = static_cast<size_t>(info.st_size);
+  written_seconds_ = info.st_mtim.tv_sec;
+  written_nanoseconds_ = info.st_mtim.tv_nsec;
   void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
   const int error = errno;
   ::close(fd);
@@ -50,6 +54,21 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
 
 MappedFile::~MappedFile() {
   ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+std::string MappedFile::identity() const {
+  // The beginning, where containers keep their tables, and pages evenly spread over the rest, the last one among them.
+  constexpr size_t kBeginning = 64 << 10, kSample = 4 << 10, kSamples = 16;
+  uint64_t sum = checksum(bytes_.first(std::min(bytes_.size(), kBeginning)));
+  if (bytes_.size() > kBeginning) {
+    const size_t last = bytes_.size() - std::min(bytes_.size() - kBeginning, kSample);
+    for (size_t i = 0; i < kSamples; ++i) {
+      const size_t offset = kBeginning + (last - kBeginning) / (kSamples - 1) * i;
+      sum = checksum(bytes_.subspan(offset, std::min(kSample, bytes_.size() - offset)), sum);
+    }
+    sum = checksum(bytes_.subspan(last), sum);
+  }
+  return cat(bytes_.size(), " bytes written ", written_seconds_, ".", written_nanoseconds_, " sampled ", sum);
 }
 
 bool MappedFile::holds(std::span<const std::byte> part) const {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,9 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
+  /// Names the contents wherever the file lies: its size, when it was last written, and a digest of samples of it. Two
+  /// files of the same identity hold the same bytes unless somebody took pains.
+  std::string identity() const;
   bool holds(std::span<const std::byte> part) const;
   /// Drops the pages that lie wholly inside `part` from this process; they are read again when touched. Thread safe.
   void drop_pages(std::span<const std::byte> part) const;
@@ -26,6 +30,7 @@ class MappedFile {
  private:
   std::string path_;
   std::span<const std::byte> bytes_;
+  int64_t written_seconds_ = 0, written_nanoseconds_ = 0;
 };
 
 /// A name read from a file, made fit for a one-line message: quoted, control bytes escaped, shortened.

@@ -154,6 +154,10 @@ std::vector<std::string> SafetensorsFile::names() const {
   return names;
 }
 
+std::string SafetensorsFile::identity() const {
+  return cat("file ", impl_->file.identity(), "\n");
+}
+
 void SafetensorsFile::drop_pages(std::span<const std::byte> bytes) const {
   impl_->file.drop_pages(bytes);
 }

@@ -22,6 +22,7 @@ class SafetensorsFile final : public Checkpoint {
   bool contains(std::string_view name) const override;
   TensorView tensor(std::string_view name) const override;
   std::vector<std::string> names() const override;
+  std::string identity() const override;
   void drop_pages(std::span<const std::byte> bytes) const override;
 
   /// The strings of "__metadata__".

@@ -136,6 +136,12 @@ std::vector<std::string> SafetensorsFolder::names() const {
   return names;
 }
 
+std::string SafetensorsFolder::identity() const {
+  std::string all;
+  for (const auto& file : impl_->files) all += file->identity();
+  return all;
+}
+
 void SafetensorsFolder::drop_pages(std::span<const std::byte> bytes) const {
   // Each file drops only what lies inside its own mapping.
   for (const auto& file : impl_->files) file->drop_pages(bytes);

@@ -1,5 +1,6 @@
 """Starting, failing, restarting and ending."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -162,6 +163,41 @@ def test_engine_that_fails_is_replaced_behind_the_same_port(start_server, blow):
     assert eventually(lambda: metric(server, "vllm:num_requests_running") == 0)
     assert metric(server, "vllm:generation_tokens_total") >= 16
     assert metric(server, "vllm:kv_cache_usage_perc") == 0
+
+
+DEFAULT_MODEL = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
+                             "gristmill", "SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+@pytest.mark.skipif(not DEFAULT_MODEL.exists(), reason=f"{DEFAULT_MODEL} is missing (./dev serve fetches it)")
+def test_weights_kept_on_disk_serve_the_next_start_and_damaged_ones_a_restart(start_server, tmp_path):
+    """The second start maps what the first has packed; a wrong byte in it has the engine replaced and weights packed anew."""
+    def answer(server):
+        body = {"prompt": "The river", "max_tokens": 8, "temperature": 0}
+        return httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).json()["choices"][0]["text"]
+
+    flags = ["--weight-cache-dir", str(tmp_path / "weights"), "--weight-residence", "mapped"]
+    first = start_server(*flags, model=DEFAULT_MODEL).wait_ready()
+    expected = answer(first)
+    assert eventually(lambda: [f.suffix for f in (tmp_path / "weights").glob("*")] == [".weights"], 60)
+    first.stop()
+    (kept,) = (tmp_path / "weights").glob("*.weights")
+
+    second = start_server(*flags, model=DEFAULT_MODEL).wait_ready()
+    assert "mapped from the weight cache" in second.log and "packing weights" not in second.log
+    assert answer(second) == expected
+    second.stop()
+
+    with kept.open("r+b") as file:
+        file.seek(-4097, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-4097, os.SEEK_END)
+        file.write(bytes([byte ^ 64]))
+    third = start_server(*flags, model=DEFAULT_MODEL).wait_ready()
+    assert eventually(lambda: "Engine process ends to be started anew" in third.log, 60)
+    assert eventually(lambda: third.log.count("Memory plan") == 2 and
+                      httpx.get(f"{third.url}/health").status_code == 200, 60)
+    assert answer(third) == expected
 
 
 def test_aborts_free_blocks_of_running_queued_and_child_requests(start_server):

@@ -26,6 +26,15 @@ class QuotaCores : public testing::Test {
   std::string root_;
 };
 
+TEST_F(QuotaCores, CountsNumaNodesThatHaveMemory) {
+  EXPECT_EQ(numa_nodes(root_), 1);
+  for (const auto& [text, nodes] : {std::pair("0\n", 1), std::pair("0-1\n", 2), std::pair("0,2-4,8\n", 5),
+                                    std::pair("\n", 1), std::pair("5-3\n", 1)}) {
+    write("/sys/devices/system/node/has_memory", text);
+    EXPECT_EQ(numa_nodes(root_), nodes) << text;
+  }
+}
+
 TEST_F(QuotaCores, IsZeroWithoutControlGroups) {
   EXPECT_EQ(quota_cores(root_), 0);
 }

@@ -103,6 +103,18 @@ TEST_F(ServeFlagsTest, UnknownFlagsGetAHint) {
   EXPECT_EQ(failure_of({"--port"}), "argument --port: expected one argument");
 }
 
+TEST_F(ServeFlagsTest, TheWeightCacheIsChosenByFlags) {
+  EXPECT_TRUE(read({}).weight_cache);
+  EXPECT_FALSE(read({"--no-weight-cache"}).weight_cache);
+  const config::ServeConfig config =
+      read({"--weight-cache-dir", "/srv/w", "--weight-cache-size", "20G", "--weight-residence", "owned"});
+  EXPECT_EQ(failure_, "");
+  EXPECT_EQ(config.engine.weight_cache_dir, "/srv/w");
+  EXPECT_EQ(config.engine.weight_cache_bytes, int64_t{20} << 30);
+  EXPECT_EQ(config.engine.weight_residence, device::Residence::owned);
+  EXPECT_NE(failure_of({"--weight-residence", "somewhere"}).find("--weight-residence"), std::string::npos);
+}
+
 TEST_F(ServeFlagsTest, WeightsAndConfigOfAFolderCanBeReplaced) {
   EXPECT_EQ(failure_of({"--load-format", "dummy", "--hf-overrides", R"({"num_hidden_layers": 2})"}), "");
   EXPECT_EQ(failure_of({"--load-format", "safetensors"}), "");

@@ -101,6 +101,25 @@ TEST_F(EnvironmentTest, FlagsWin) {
   EXPECT_EQ(config_.engine.threads, 1);
 }
 
+TEST_F(EnvironmentTest, PackedWeightsAreKeptInTheCacheFolderUnlessToldOtherwise) {
+  const auto folder = [&] {
+    ServeConfig config = config_;
+    apply_environment(config, lookup());
+    return config.engine.weight_cache_dir;
+  };
+  EXPECT_EQ(folder(), "") << "without a home folder";
+  variables_ = {{"HOME", "/home/miller"}};
+  EXPECT_EQ(folder(), "/home/miller/.cache/gristmill/weights");
+  variables_["XDG_CACHE_HOME"] = "/var/cache";
+  EXPECT_EQ(folder(), "/var/cache/gristmill/weights");
+  variables_["GRISTMILL_WEIGHT_CACHE_DIR"] = "/srv/weights";
+  EXPECT_EQ(folder(), "/srv/weights");
+  config_.engine.weight_cache_dir = "/flag";
+  EXPECT_EQ(folder(), "/flag");
+  config_.weight_cache = false;
+  EXPECT_EQ(folder(), "");
+}
+
 TEST_F(EnvironmentTest, OmpNumThreadsOnlyCaps) {
   variables_ = {{"OMP_NUM_THREADS", "1"}};
   apply_environment(config_, lookup());
@@ -126,6 +145,17 @@ TEST(UnreadVariables, ListsVllmNamesNobodyReads) {
 
 TEST(Validate, AcceptsTheDefaults) {
   EXPECT_EQ(failure([] { validate(ServeConfig()); }), "none");
+}
+
+TEST(Validate, MappedWeightsNeedTheCache) {
+  ServeConfig config;
+  config.engine.weight_residence = device::Residence::mapped;
+  EXPECT_EQ(failure([&] { validate(config); }), "none");
+  config.weight_cache = false;
+  EXPECT_NE(failure([&] { validate(config); }).find("remove --no-weight-cache"), std::string::npos);
+  config = {};
+  config.engine.weight_cache_bytes = 0;
+  EXPECT_NE(failure([&] { validate(config); }).find("--weight-cache-size"), std::string::npos);
 }
 
 TEST(Validate, NamesTheFlag) {

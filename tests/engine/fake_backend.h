@@ -19,8 +19,8 @@ class FakeBackend final : public Backend {
 
   std::string name() const override { return "fake"; }
   std::string describe() const override { return "fake"; }
-  std::unique_ptr<Executable> compile(std::shared_ptr<const Program>, const Limits& limits,
-                                      const CacheOptions& cache) override;
+  std::unique_ptr<Executable> compile(std::shared_ptr<const Program>, const Limits& limits, const CacheOptions& cache,
+                                      const WeightCacheOptions&) override;
 
   /// The program that goes with it: an embedding and a head.
   static std::shared_ptr<const Program> program();
@@ -173,7 +173,7 @@ class FakeExecutable final : public Executable {
 };
 
 inline std::unique_ptr<Executable> FakeBackend::compile(std::shared_ptr<const Program>, const Limits& limits,
-                                                        const CacheOptions& cache) {
+                                                        const CacheOptions& cache, const WeightCacheOptions&) {
   return std::make_unique<FakeExecutable>(*this, limits, cache);
 }
 

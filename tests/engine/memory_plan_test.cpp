@@ -9,6 +9,17 @@ namespace {
 
 constexpr uint64_t mib = 1 << 20;
 
+TEST(MemoryPlan, MappedWeightsCountLikeOthersAndAreSaid) {
+  device::MemoryPlan parts{100 << 20, 28 << 20, 1 << 20};
+  const EngineMemoryPlan owned = plan_memory(EngineConfig(), parts, uint64_t{1} << 30, 0, 4096, 8);
+  parts.weights_mapped = true;
+  const EngineMemoryPlan mapped = plan_memory(EngineConfig(), parts, uint64_t{1} << 30, 0, 4096, 8);
+  EXPECT_EQ(mapped.weights, owned.weights);
+  EXPECT_EQ(mapped.num_blocks, owned.num_blocks);
+  EXPECT_EQ(describe(owned, 16).find("mapped"), std::string::npos);
+  EXPECT_NE(describe(mapped, 16).find("weights 100.00 MiB (mapped"), std::string::npos) << describe(mapped, 16);
+}
+
 TEST(MemoryPlan, GivesTheCacheWhatWeightsAndScratchLeave) {
   EngineConfig config;
   config.memory_utilization = 0.5;

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "model/golden.h"
@@ -92,6 +95,51 @@ TEST(HfConfig, ReadsNestedConfigsAndStates) {
   const size_t first = other.config.find("\"layer_types\""), end = other.config.find(']', first);
   other.config.replace(first, end + 1 - first, "\"full_attention_interval\": 4");
   EXPECT_EQ(other.load().program->states().size(), 3u);
+}
+
+TEST(ModelIdentity, FollowsFilesAndOptionsAndNotThePath) {
+  // What decides about weights is named: anything else would let weights of another model or reading pass.
+  const std::string source = GRISTMILL_TEST_DIR "/golden/hf/llama";
+  const auto made = [&](const std::function<void(const std::filesystem::path&)>& change, const BuildOptions& options) {
+    const TemporaryFolder folder;
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      std::filesystem::copy_file(source + "/" + name, folder.path(name));
+      std::filesystem::last_write_time(folder.path(name), std::filesystem::last_write_time(source + "/" + name));
+    }
+    change(folder.path(""));
+    return load_model(folder.path(""), options).identity;
+  };
+  const auto nothing = [](const std::filesystem::path&) {};
+  const std::string plain = made(nothing, {});
+  EXPECT_FALSE(plain.empty());
+  EXPECT_EQ(made(nothing, {}), plain) << "in another folder";
+  EXPECT_EQ(load_model(source, {}).identity, plain);
+  EXPECT_NE(made(nothing, {.exact = true}), plain);
+  EXPECT_NE(made(nothing, {.quantization = "w8a8"}), plain);
+  EXPECT_NE(made(nothing, {.quantization = "w8a8"}), made(nothing, {.quantization = "w4a8"}));
+  EXPECT_NE(made(nothing, {.hf_overrides = R"({"rms_norm_eps": 0.001})"}), plain);
+  const auto touched = [](const std::filesystem::path& folder) {
+    std::filesystem::last_write_time(
+        folder / "model.safetensors",
+        std::filesystem::last_write_time(folder / "model.safetensors") + std::chrono::nanoseconds(1000));
+  };
+  EXPECT_NE(made(touched, {}), plain);
+  const auto overwritten = [](const std::filesystem::path& folder) {
+    const auto time = std::filesystem::last_write_time(folder / "model.safetensors");
+    {
+      std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(-1, std::ios::end);
+      file.put('\x01');
+    }
+    std::filesystem::last_write_time(folder / "model.safetensors", time);
+  };
+  EXPECT_NE(made(overwritten, {}), plain) << "other bytes under the same time";
+  const auto described = [](const std::filesystem::path& folder) {
+    std::ofstream(folder / "quant_notes.json") << "{}";
+  };
+  EXPECT_NE(made(described, {}), plain);
+  EXPECT_EQ(load_model(source, {.load_format = LoadFormat::dummy}).identity, "") << "made up, not read";
+  EXPECT_FALSE(load_model(GRISTMILL_TEST_DIR "/golden/tiny_llama.gguf", {}).identity.empty());
 }
 
 TEST(HfConfig, TakesRopeScalingInEitherForm) {

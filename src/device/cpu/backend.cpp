@@ -20,8 +20,8 @@ class CpuBackend final : public Backend {
                mode_ == ActivationMode::f32 ? ", float32 weights and activations" : "");
   }
   std::unique_ptr<Executable> compile(std::shared_ptr<const Program> program, const Limits& limits,
-                                      const CacheOptions& cache) override {
-    return std::make_unique<CpuExecutable>(team_, kernels_, mode_, std::move(program), limits, cache);
+                                      const CacheOptions& cache, const WeightCacheOptions& weights) override {
+    return std::make_unique<CpuExecutable>(team_, kernels_, mode_, std::move(program), limits, cache, weights);
   }
 
  private:

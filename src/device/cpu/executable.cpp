@@ -17,7 +17,8 @@ Limits checked(const Limits& limits) {
 }  // namespace
 
 CpuExecutable::CpuExecutable(std::shared_ptr<ComputeTeam> team, const Kernels& kernels, ActivationMode mode,
-                             std::shared_ptr<const Program> program, const Limits& limits, const CacheOptions& cache)
+                             std::shared_ptr<const Program> program, const Limits& limits, const CacheOptions& cache,
+                             const WeightCacheOptions& weights)
     : team_(std::move(team)),
       program_(std::move(program)),
       limits_(checked(limits)),
@@ -25,6 +26,7 @@ CpuExecutable::CpuExecutable(std::shared_ptr<ComputeTeam> team, const Kernels& k
       weights_(program_, kernels, mode == ActivationMode::f32),
       lowered_(lower(*program_, limits_, cache, kernels, weights_, team_->size())) {
   plan_.weights = weights_.bytes();
+  plan_.weights_mapped = weights_.open_cache(weights);
   plan_.scratch = lowered_.scratch.size();
   plan_.bytes_per_block = lowered_.bytes_per_block;
   plan_.bytes_per_state = lowered_.bytes_per_state;
@@ -149,7 +151,8 @@ void CpuExecutable::fill_frame(const StepInputs& inputs) {
 Ticket CpuExecutable::launch(const StepShape&, const StepInputs& inputs) {
   if (in_flight_) throw StepError("another step is in flight");
   const Ticket ticket{++ticket_};
-  fault_ = fault_of(inputs);
+  fault_ = fault();
+  if (fault_.empty()) fault_ = fault_of(inputs);
   if (!fault_.empty()) return ticket;
   fill_frame(inputs);
   for (size_t i = 0; i < phases_.size(); ++i) phases_[i].items = lowered_.stages[i]->items(frame_);

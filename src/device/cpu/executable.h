@@ -12,13 +12,15 @@ namespace gristmill::device::cpu {
 class CpuExecutable final : public Executable {
  public:
   CpuExecutable(std::shared_ptr<ComputeTeam> team, const Kernels& kernels, ActivationMode mode,
-                std::shared_ptr<const Program> program, const Limits& limits, const CacheOptions& cache);
+                std::shared_ptr<const Program> program, const Limits& limits, const CacheOptions& cache,
+                const WeightCacheOptions& weights = {});
   ~CpuExecutable() override;
 
   const MemoryPlan& memory() const override { return plan_; }
   void bind(const BindOptions& options) override;
   Ticket launch(const StepShape& shape, const StepInputs& inputs) override;
   const StepResult& wait(Ticket ticket) override;
+  std::string fault() const override { return weights_.fault(); }
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
 
   /// A matrix as it lies in memory after bind(); for tests of what a step reads.

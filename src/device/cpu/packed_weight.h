@@ -13,6 +13,10 @@ inline constexpr int kGroup = 32;
 /// Outputs of a panel of the float classes.
 inline constexpr int kFloatPanel = 32;
 
+/// Raised with every change of what the bytes of packed weights are: those kept on disk by another version are not
+/// read.
+inline constexpr int kPackingVersion = 1;
+
 /// A weight matrix in the order in which the kernels read it: panels of `panel` outputs, the last one padded with
 /// zeros.
 ///

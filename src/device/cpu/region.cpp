@@ -1,8 +1,10 @@
 #include "device/cpu/region.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
@@ -18,6 +20,29 @@ Region::Region(size_t bytes, bool huge, const char* purpose) : bytes_(bytes) {
   }
   data_ = static_cast<std::byte*>(memory);
   if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: refusing it costs speed only
+}
+
+Region::Region(int file, size_t offset, size_t bytes, size_t align, const std::string& name) : bytes_(bytes) {
+  if (bytes == 0) return;
+  // Room for an aligned range is reserved first; what of it is left over on both sides is given back.
+  const size_t room = bytes + align;
+  void* const reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) throw Error(cat(name, ": cannot be mapped: ", std::strerror(errno)));
+  const auto first = reinterpret_cast<uintptr_t>(reserved);
+  const uintptr_t start = (first + align - 1) / align * align;
+  void* const mapped =
+      mmap(reinterpret_cast<void*>(start), bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset));
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    munmap(reserved, room);
+    throw Error(cat(name, ": cannot be mapped: ", std::strerror(error)));
+  }
+  if (start > first) munmap(reserved, start - first);
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t end = (start + bytes + page - 1) / page * page;
+  if (first + room > end) munmap(reinterpret_cast<void*>(end), first + room - end);
+  data_ = static_cast<std::byte*>(mapped);
+  madvise(mapped, bytes, MADV_HUGEPAGE);  // as above; few file systems have them
 }
 
 Region::~Region() {

@@ -1,15 +1,21 @@
 #pragma once
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace gristmill::device::cpu {
 
-/// Zeroed memory whose pages are committed when they are first touched. Throws Error when there is no address space.
+/// A range of address space of its own: zeroed memory whose pages are committed when they are first touched, or a part
+/// of a file. Throws Error when there is no address space.
 class Region {
  public:
   Region() = default;
   /// `huge` asks for huge pages. `purpose` is for the message.
   Region(size_t bytes, bool huge, const char* purpose);
+  /// `bytes` of `file` from `offset` on, to be read only; shared with whoever else maps it. The address is a multiple
+  /// of `align`, a power of two of at least a page, which divides `offset`. The file may be closed afterwards. `name`
+  /// is for the message.
+  Region(int file, size_t offset, size_t bytes, size_t align, const std::string& name);
   ~Region();
   Region(Region&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
 
+#include "base/checksum.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/topology.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -14,11 +18,18 @@ constexpr size_t kItemBytes = 256 << 10;
 // Bytes of packed weights after which the file's pages that they came from are given back: what loading takes beside
 // the packed weights does not grow with the largest matrix.
 constexpr size_t kWindowBytes = 64 << 20;
+// Weights from the cache that are smaller are copied, which takes a moment and gives them huge pages.
+constexpr size_t kMapBytes = 512 << 20;
 
 }  // namespace
 
 WeightStore::WeightStore(std::shared_ptr<const Program> program, const Kernels& kernels, bool exact)
     : program_(std::move(program)), kernels_(kernels), exact_(exact) {}
+
+WeightStore::~WeightStore() {
+  stop_ = true;
+  if (background_.joinable()) background_.join();
+}
 
 WeightStore::Entry& WeightStore::find(WeightRef ref, bool is_matrix) {
   const WeightDecl& decl = program_->weights().at(ref.id);
@@ -98,25 +109,129 @@ void WeightStore::pack(const Entry& entry, ComputeTeam& team, Progress& progress
   }
 }
 
-void WeightStore::load(ComputeTeam& team, Progress& progress) {
-  region_ = Region(layout_.size(), true, "weights");
-  // In the order of the layout, which is the order of use: the file is read about as it lies.
+std::vector<WeightStore::Entry*> WeightStore::in_order() const {
   std::vector<Entry*> order;
-  uint64_t file_bytes = 0;
-  for (const auto& [key, entry] : entries_) {
-    order.push_back(entry.get());
-    file_bytes += entry->source->file_bytes();
-  }
+  for (const auto& [key, entry] : entries_) order.push_back(entry.get());
   std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) { return a->offset < b->offset; });
-  progress.begin("packing weights", file_bytes);
-  for (Entry* entry : order) {
+  return order;
+}
+
+std::string WeightStore::cache_key() const {
+  std::string layout;
+  for (const Entry* entry : in_order()) {
+    const PackedWeight& p = entry->packed;
+    layout += cat(entry->source->name(), " ", entry->source->rows(), " ", entry->source->columns(), " at ",
+                  entry->offset, entry->is_matrix ? " " : " vector");
     if (entry->is_matrix) {
-      pack(*entry, team, progress);
+      layout += cat(name_of(p.cls), p.has_min, p.biased, p.complements, " ", p.zero, " ", p.panel, " ", p.group, " ",
+                    p.block_bytes, " ", p.panel_bytes, " ", p.panel_stride);
+      if (p.input) layout += cat(" ", p.input->scale, " ", p.input->offset);
+    }
+    layout += "\n";
+  }
+  return cat(cache_.identity, "packing ", kPackingVersion, " for ", kernels_.name, ", rank 0 of 1\nlayout ",
+             digest(layout), "\n");
+}
+
+bool WeightStore::open_cache(const WeightCacheOptions& options) {
+  if (options.directory.empty() || options.identity.empty() || bytes() < std::max<size_t>(1, options.least_bytes))
+    return false;
+  cache_ = options;
+  cached_ = find_cached_weights(cache_, cache_key(), bytes());
+  if (cached_ == nullptr) return false;
+  in_place_ = options.residence == Residence::mapped ||
+              (options.residence == Residence::automatic && bytes() >= kMapBytes && numa_nodes("") == 1);
+  return in_place_;
+}
+
+void WeightStore::place() {
+  for (Entry* entry : in_order()) {
+    if (entry->is_matrix) {
       entry->packed.data = region_.data() + entry->offset;
     } else {
-      auto* const to = reinterpret_cast<float*>(region_.data() + entry->offset);
-      entry->source->read_f32(0, entry->source->rows(), to);
-      entry->floats = to;
+      entry->floats = reinterpret_cast<const float*>(region_.data() + entry->offset);
+    }
+  }
+}
+
+void WeightStore::start_background(std::function<void()> work) {
+  try {
+    background_ = std::thread([run = std::move(work)] {
+      run_in_background();
+      run();
+    });
+  } catch (const std::system_error& error) {
+    LOG_WARNING("Weight cache: no thread for it: ", error.what());
+  }
+}
+
+bool WeightStore::read_cached(ComputeTeam& team, Progress& progress) {
+  struct Job {
+    const CachedWeights& from;
+    std::byte* to;
+    Progress& progress;
+    std::atomic<bool> failed{false};
+  };
+  region_ = Region(layout_.size(), true, "weights");
+  Job job{*cached_, region_.data(), progress, {}};
+  progress.begin("reading packed weights", bytes());
+  const auto run = [](void* context, uint32_t item, uint32_t) {
+    Job& self = *static_cast<Job*>(context);
+    if (self.failed) return;
+    if (!self.from.read_chunk(item, self.to + item * kCacheChunk)) self.failed = true;
+    self.progress.advance(self.from.chunk_bytes(item));
+  };
+  const Phase phase{run, &job, static_cast<uint32_t>(cached_->chunks())};
+  team.run({&phase, 1});
+  progress.end();
+  return !job.failed;
+}
+
+void WeightStore::check_mapped() {
+  for (size_t i = 0; i < cached_->chunks(); ++i) {
+    if (stop_.load(std::memory_order_relaxed)) return;
+    if (cached_->check_chunk(i, region_.data())) continue;
+    const std::string why = cat("its weights are damaged in the MiB at ", i * kCacheChunk);
+    drop_cached_weights(cached_->path(), why);
+    fault_ = cat(cached_->path(), ": ", why, "; they are packed anew at the next start");
+    damaged_.store(true, std::memory_order_release);
+    return;
+  }
+}
+
+void WeightStore::load(ComputeTeam& team, Progress& progress) {
+  if (cached_ != nullptr && in_place_) {
+    region_ = cached_->map();
+    place();
+    LOG_INFO("Weight cache: weights are used in place in ", cached_->path());
+    start_background([this] { check_mapped(); });
+    return;
+  }
+  if (cached_ != nullptr) {
+    const bool read = read_cached(team, progress);
+    if (read) LOG_INFO("Weight cache: weights were read from ", cached_->path());
+    if (!read) drop_cached_weights(cached_->path(), "its weights are damaged");
+    cached_.reset();
+    if (read) return place();
+  }
+  pack_all(team, progress);
+  place();
+  if (!cache_.directory.empty())
+    start_background([this] { keep_weights(cache_, cache_key(), {region_.data(), region_.size()}, stop_); });
+}
+
+void WeightStore::pack_all(ComputeTeam& team, Progress& progress) {
+  region_ = Region(layout_.size(), true, "weights");
+  // The file is read about as it lies.
+  const std::vector<Entry*> order = in_order();
+  uint64_t file_bytes = 0;
+  for (const Entry* entry : order) file_bytes += entry->source->file_bytes();
+  progress.begin("packing weights", file_bytes);
+  for (const Entry* entry : order) {
+    if (entry->is_matrix) {
+      pack(*entry, team, progress);
+    } else {
+      entry->source->read_f32(0, entry->source->rows(), reinterpret_cast<float*>(region_.data() + entry->offset));
       progress.advance(entry->source->file_bytes());
     }
     // A source that serves as a matrix and as a vector has its pages back from the file when it is read again.

@@ -1,6 +1,10 @@
 #pragma once
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/compute_team.h"
@@ -8,15 +12,18 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/packed_weight.h"
 #include "device/cpu/region.h"
+#include "device/cpu/weight_cache.h"
 #include "device/program.h"
 
 namespace gristmill::device::cpu {
 
 /// The weights of a Program: matrices as panels, vectors as float32, each source once (a tied embedding serves the
-/// embedding and the head). Sizes are known when everything has been asked for; load() allocates and packs.
+/// embedding and the head). Sizes are known when everything has been asked for; load() allocates and packs, or takes
+/// what an earlier start has kept.
 class WeightStore {
  public:
   WeightStore(std::shared_ptr<const Program> program, const Kernels& kernels, bool exact);
+  ~WeightStore();
 
   /// References stay valid as long as the store; the data is there after load(). Throws Error for a rank slice.
   const PackedWeight& matrix(WeightRef ref);
@@ -26,7 +33,14 @@ class WeightStore {
   /// A norm weight, a bias or another small weight as plain rows. Null until load(), hence by address.
   const float* const& vector(WeightRef ref);
   size_t bytes() const { return layout_.size(); }
+  /// When everything has been asked for: looks for these weights on disk. Returns whether load() will use them in
+  /// place.
+  bool open_cache(const WeightCacheOptions& options);
+  /// Once. Weights found on disk are checked: while they are copied, or, used in place, in the background afterwards.
+  /// Weights that were packed are kept on disk, in the background too.
   void load(ComputeTeam& team, Progress& progress);
+  /// Why the weights in use cannot be trusted; "" while nothing is known against them. Any thread.
+  std::string fault() const { return damaged_.load(std::memory_order_acquire) ? fault_ : std::string(); }
 
  private:
   struct Entry {
@@ -37,7 +51,15 @@ class WeightStore {
     bool is_matrix = false;
   };
   Entry& find(WeightRef ref, bool is_matrix);
+  /// In the order of the layout, which is the order of use.
+  std::vector<Entry*> in_order() const;
+  std::string cache_key() const;
+  bool read_cached(ComputeTeam& team, Progress& progress);
+  void check_mapped();
+  void pack_all(ComputeTeam& team, Progress& progress);
   void pack(const Entry& entry, ComputeTeam& team, Progress& progress);
+  void place();
+  void start_background(std::function<void()> work);
 
   std::shared_ptr<const Program> program_;
   const Kernels& kernels_;
@@ -45,6 +67,14 @@ class WeightStore {
   Layout layout_;
   Region region_;
   std::map<std::pair<const WeightSource*, bool>, std::unique_ptr<Entry>> entries_;
+
+  WeightCacheOptions cache_;
+  std::unique_ptr<CachedWeights> cached_;
+  bool in_place_ = false;
+  std::string fault_;
+  std::atomic<bool> damaged_{false};
+  std::atomic<bool> stop_{false};
+  std::thread background_;
 };
 
 }  // namespace gristmill::device::cpu

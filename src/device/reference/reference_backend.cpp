@@ -384,7 +384,7 @@ class ReferenceBackend final : public Backend {
   std::string name() const override { return "reference"; }
   std::string describe() const override { return "reference back end: scalar float32, 1 thread"; }
   std::unique_ptr<Executable> compile(std::shared_ptr<const Program> program, const Limits& limits,
-                                      const CacheOptions& cache) override {
+                                      const CacheOptions& cache, const WeightCacheOptions&) override {
     if (limits.tokens < 1 || limits.seqs < 1 || limits.rows < 1 || limits.context < 1)
       throw Error("the limits of a step must be positive");
     for (const WeightDecl& weight : program->weights())
