@@ -18,6 +18,7 @@
 #include "clock.h"
 #include "delta_net.h"
 #include "device/cpu/isa.h"
+#include "moe.h"
 #include "roofs.h"
 
 namespace gristmill::bench {
@@ -346,6 +347,7 @@ int run(int argc, char** argv) {
     const auto wanted = [&](const char* name) { return only.empty() || only == name; };
     if (wanted("rows")) bench_rows(*kernels);
     if (wanted("delta-net")) bench_delta_net(*kernels, peak->fma.rate);
+    if (wanted("moe")) bench_moe(*kernels, *peak);
     const auto linears = [&](const char* name, ComputeClass cls, bool has_min, float zero, double rate,
                              const std::vector<Shape>& shapes, bool large, int group = 0) {
       if (wanted(name))
