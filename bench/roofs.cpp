@@ -6,6 +6,9 @@
 #include <cstring>
 
 #include "clock.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/tile_config.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -80,6 +83,21 @@ double dot_avx512() {
     asm volatile("1:\n" REPEAT_12(DOT512) "dec %0\n jnz 1b\n" : "+r"(n)::CLOBBER_YMM);
   });
 }
+double dot_amx() {
+  device::cpu::TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) config.rows[tile] = 16, config.row_bytes[tile] = 64;
+  constexpr int64_t kTileLoops = kLoops / 16;
+  return best_rate(kTileLoops * 4.0 * 2 * 16 * 16 * 64, [&] {
+    int64_t n = kTileLoops;
+    asm volatile(
+        "ldtilecfg %1\n 1:\n"
+        "tdpbsud %%tmm6, %%tmm4, %%tmm0\n tdpbsud %%tmm7, %%tmm4, %%tmm1\n"
+        "tdpbsud %%tmm6, %%tmm5, %%tmm2\n tdpbsud %%tmm7, %%tmm5, %%tmm3\n"
+        "dec %0\n jnz 1b\n tilerelease\n"
+        : "+r"(n)
+        : "m"(config));
+  });
+}
 
 double read_avx2(const char* data, size_t bytes) {
   const char* const end = data + bytes;
@@ -140,9 +158,15 @@ std::vector<Peaks> measure_peaks() {
   };
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512vnni")) {
-    const double dot = dot_avx512();
-    peaks.push_back({"avx512", roof("fp32 fma", fma_avx512(), 64), roof("4-bit vpdpbusd", dot, 256),
-                     roof("8-bit vpdpbusd", dot, 256)});
+    const double fma = fma_avx512(), dot = dot_avx512();
+    for (const device::cpu::Kernels* kernels : device::cpu::usable_kernels()) {
+      if (std::strcmp(kernels->name, "amx") != 0) continue;
+      const double tiles = dot_amx();
+      peaks.push_back(
+          {"amx", roof("fp32 fma", fma, 64), roof("4-bit tdpbsud", tiles, 0), roof("8-bit tdpbsud", tiles, 0)});
+    }
+    peaks.push_back(
+        {"avx512", roof("fp32 fma", fma, 64), roof("4-bit vpdpbusd", dot, 256), roof("8-bit vpdpbusd", dot, 256)});
   }
   if (__builtin_cpu_supports("avx2")) {
     peaks.push_back({"avx2", roof("fp32 fma", fma_avx2(), 32), roof("4-bit s16 sums", nibbles_avx2(), 0),

@@ -21,8 +21,8 @@ double measure_read(size_t bytes);
 struct Peaks {
   std::string isa;
   Roof fma;      ///< float32
-  Roof nibbles;  ///< 4-bit codes: avx2 8 x vpmaddubsw summed in 16 bits, then vpmaddwd; avx512 vpdpbusd
-  Roof bytes;    ///< 8-bit codes: avx2 vpsignb, vpmaddubsw, vpmaddwd, vpaddd; avx512 vpdpbusd
+  Roof nibbles;  ///< 4-bit codes: avx2 8 x vpmaddubsw summed in 16 bits, then vpmaddwd; avx512 vpdpbusd; amx tdpbsud
+  Roof bytes;    ///< 8-bit codes: avx2 vpsignb, vpmaddubsw, vpmaddwd, vpaddd; avx512 vpdpbusd; amx tdpbsud
 };
 std::vector<Peaks> measure_peaks();
 

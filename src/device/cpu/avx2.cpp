@@ -18,6 +18,7 @@ GRISTMILL_TARGET_BEGIN("avx2,fma,f16c")
 
 #include "device/cpu/avx2_channel_linear.h"
 #include "device/cpu/avx2_coded_linear.h"
+#include "device/cpu/avx2_dot.h"
 #include "device/cpu/avx2_lanes.h"
 #include "device/cpu/kernel_table.h"
 
@@ -31,8 +32,8 @@ const Kernels& avx2_kernels() {
     set.biased_i8 = false;
     set.complements_i8 = true;
     set.v_chunk = 32;
-    set.coded_linear = avx2_coded_linear;
-    set.channel_linear = avx2_channel_linear;
+    set.coded_linear = avx2_coded_linear<Avx2Dot>;
+    set.channel_linear = avx2_channel_linear<Avx2Dot>;
     return set;
   }();
   return kernels;

@@ -25,6 +25,7 @@ GRISTMILL_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f
 #include "device/cpu/avx512_channel_linear.h"
 #include "device/cpu/avx512_coded_linear.h"
 #include "device/cpu/avx512_lanes.h"
+#include "device/cpu/avx512_vnni.h"
 #include "device/cpu/kernel_table.h"
 
 namespace gristmill::device::cpu {
@@ -37,8 +38,8 @@ const Kernels& avx512_kernels() {
     set.biased_i8 = true;
     set.complements_i8 = false;
     set.v_chunk = 64;
-    set.coded_linear = avx512_coded_linear;
-    set.channel_linear = avx512_channel_linear;
+    set.coded_linear = avx512_coded_linear<Avx512Vnni>;
+    set.channel_linear = avx512_channel_linear<Avx512Vnni>;
     return set;
   }();
   return kernels;

@@ -1,11 +1,10 @@
 #pragma once
-// Linears of the channel classes for AVX-512 with VNNI. Include inside a target region.
+// Linears of the channel classes for AVX-512 with VNNI. Include inside a target region; `Isa` names the
+// instructions (avx512_vnni.h).
 //
 // Panels and products are those of avx512_coded_linear.h: unsigned weight codes (4-bit ones have 8 added, 8-bit ones
 // 128) times signed activation codes. What was added is taken back by the sum of the activation codes. Without scales
 // between the groups, sums stay integers in 16 to 24 accumulators over all inputs.
-#include <immintrin.h>
-
 #include "device/cpu/avx512_coded_linear.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/panel_ahead.h"
@@ -16,56 +15,58 @@ namespace {
 
 /// Adds the products of a block of 32 inputs to the sums of kRows rows. Few rows have sums of their own for the upper
 /// nibbles (kChains = 2), so that a product does not wait for the one before.
-template <bool kNibbles, int kRows, int kChains>
-inline void add_block_512(const std::byte* block, const int8_t* codes, __m512i (&sums)[kChains][kRows][2]) {
+template <class Isa, bool kNibbles, int kRows, int kChains>
+inline void add_block_512(const std::byte* block, const int8_t* codes, typename Isa::Ints (&sums)[kChains][kRows][2]) {
+  using Ints = typename Isa::Ints;
   constexpr int kSteps = kNibbles ? 4 : 8;
-  const __m512i low = _mm512_set1_epi8(0x0f);
   GRISTMILL_UNROLL
   for (int step = 0; step < kSteps; ++step) {
-    __m512i weights[2], upper[2];
+    Ints weights[2], upper[2];
     GRISTMILL_UNROLL
     for (int p = 0; p < 2; ++p) {
-      weights[p] = _mm512_loadu_si512(block + step * 128 + p * 64);
+      weights[p] = Isa::load_ints(block + step * 128 + p * 64);
       if constexpr (kNibbles) {
-        upper[p] = _mm512_and_si512(_mm512_srli_epi16(weights[p], 4), low);
-        weights[p] = _mm512_and_si512(weights[p], low);
+        upper[p] = Isa::high_nibbles(weights[p]);
+        weights[p] = Isa::low_nibbles(weights[p]);
       }
     }
     constexpr int kLast = kChains - 1;
     GRISTMILL_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const __m512i a = step_codes_512(codes + r * kGroup, step);
+      const Ints a = step_codes_512<Isa>(codes + r * kGroup, step);
       const int chain = kNibbles ? 0 : step % kChains;
       GRISTMILL_UNROLL
-      for (int p = 0; p < 2; ++p) sums[chain][r][p] = _mm512_dpbusd_epi32(sums[chain][r][p], weights[p], a);
+      for (int p = 0; p < 2; ++p) sums[chain][r][p] = Isa::dot(sums[chain][r][p], weights[p], a);
       if constexpr (kNibbles) {
-        const __m512i b = step_codes_512(codes + r * kGroup, step + 4);
+        const Ints b = step_codes_512<Isa>(codes + r * kGroup, step + 4);
         GRISTMILL_UNROLL
-        for (int p = 0; p < 2; ++p) sums[kLast][r][p] = _mm512_dpbusd_epi32(sums[kLast][r][p], upper[p], b);
+        for (int p = 0; p < 2; ++p) sums[kLast][r][p] = Isa::dot(sums[kLast][r][p], upper[p], b);
       }
     }
   }
 }
 
-template <bool kNibbles, bool kGrouped, int kRows>
+template <class Isa, bool kNibbles, bool kGrouped, int kRows>
 void tile_channel_512(const PackedWeight& w, const std::byte* panel, PanelAhead ahead, const TokenBlock& x, int row,
                       float* y, int64_t y_stride) {
+  using Ints = typename Isa::Ints;
+  using Floats = typename Isa::Floats;
   constexpr int kBlockBytes = kNibbles ? 512 : 1024, kChains = kRows <= 2 ? 2 : 1, kGroups = kGrouped ? kRows : 1;
   constexpr int kAdded = kNibbles ? 8 : 128;
   const float* scales = w.scales(panel);
   const TokenScale* const tokens = x.scales + row;
   const int8_t* codes = x.codes + row * kGroup;
   const int32_t* block_sums = x.sums + row;
-  __m512i sums[kChains][kRows][2];
-  __m512 acc[kGroups][2];
+  Ints sums[kChains][kRows][2];
+  Floats acc[kGroups][2];
   GRISTMILL_UNROLL
   for (int p = 0; p < 2; ++p) {
-    const __m512i start = kGrouped ? _mm512_setzero_si512() : _mm512_loadu_si512(w.addends(panel) + p * 16);
+    const Ints start = kGrouped ? Isa::zero_ints() : Isa::load_ints(w.addends(panel) + p * 16);
     GRISTMILL_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      sums[0][r][p] = kGrouped ? start : _mm512_sub_epi32(start, _mm512_set1_epi32(kAdded * tokens[r].sum));
-      if constexpr (kChains == 2) sums[1][r][p] = _mm512_setzero_si512();
-      if constexpr (kGrouped) acc[r][p] = _mm512_setzero_ps();
+      sums[0][r][p] = kGrouped ? start : Isa::sub(start, Isa::all_ints(kAdded * tokens[r].sum));
+      if constexpr (kChains == 2) sums[1][r][p] = Isa::zero_ints();
+      if constexpr (kGrouped) acc[r][p] = Isa::zero();
     }
   }
   const int64_t groups = w.scale_groups(), all = w.blocks(), per_group = kGrouped ? w.group / kGroup : all;
@@ -80,27 +81,27 @@ void tile_channel_512(const PackedWeight& w, const std::byte* panel, PanelAhead 
       if constexpr (kGrouped) {
         GRISTMILL_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          const __m512i added = _mm512_set1_epi32(kAdded * block_sums[r]);
+          const Ints added = Isa::all_ints(kAdded * block_sums[r]);
           GRISTMILL_UNROLL
-          for (int p = 0; p < 2; ++p) sums[0][r][p] = _mm512_sub_epi32(sums[0][r][p], added);
+          for (int p = 0; p < 2; ++p) sums[0][r][p] = Isa::sub(sums[0][r][p], added);
         }
         block_sums += x.rows;
       }
-      add_block_512<kNibbles, kRows, kChains>(panel, codes, sums);
+      add_block_512<Isa, kNibbles, kRows, kChains>(panel, codes, sums);
       panel += kBlockBytes;
       codes += static_cast<int64_t>(x.rows) * kGroup;
     }
     if constexpr (kGrouped) {
       GRISTMILL_UNROLL
       for (int p = 0; p < 2; ++p) {
-        const __m512 scale = _mm512_loadu_ps(scales + p * 16);
+        const Floats scale = Isa::load(scales + p * 16);
         GRISTMILL_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          __m512i sum = sums[0][r][p];
-          if constexpr (kChains == 2) sum = _mm512_add_epi32(sum, sums[1][r][p]);
-          acc[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[r][p]);
+          Ints sum = sums[0][r][p];
+          if constexpr (kChains == 2) sum = Isa::add(sum, sums[1][r][p]);
+          acc[r][p] = Isa::fma(Isa::floats(sum), scale, acc[r][p]);
           GRISTMILL_UNROLL
-          for (int chain = 0; chain < kChains; ++chain) sums[chain][r][p] = _mm512_setzero_si512();
+          for (int chain = 0; chain < kChains; ++chain) sums[chain][r][p] = Isa::zero_ints();
         }
       }
       scales += w.panel;
@@ -110,31 +111,31 @@ void tile_channel_512(const PackedWeight& w, const std::byte* panel, PanelAhead 
   for (int r = 0; r < kRows; ++r) {
     GRISTMILL_UNROLL
     for (int p = 0; p < 2; ++p) {
-      __m512 value;
+      Floats value;
       if constexpr (kGrouped) {
         value = acc[r][p];
       } else {
-        __m512i sum = sums[0][r][p];
-        if constexpr (kChains == 2) sum = _mm512_add_epi32(sum, sums[1][r][p]);
-        value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(scales + p * 16));
+        Ints sum = sums[0][r][p];
+        if constexpr (kChains == 2) sum = Isa::add(sum, sums[1][r][p]);
+        value = Isa::mul(Isa::floats(sum), Isa::load(scales + p * 16));
       }
-      _mm512_storeu_ps(y + r * y_stride + p * 16, _mm512_mul_ps(value, _mm512_set1_ps(tokens[r].scale)));
+      Isa::store(y + r * y_stride + p * 16, Isa::mul(value, Isa::all(tokens[r].scale)));
     }
   }
 }
 
 /// The tile for `rows` rows, 1 <= rows <= kMost.
-template <bool kNibbles, bool kGrouped, int kMost>
+template <class Isa, bool kNibbles, bool kGrouped, int kMost>
 void tile_channel_512_of(int rows, const PackedWeight& w, const std::byte* panel, const PanelAhead& ahead,
                          const TokenBlock& x, int row, float* y, int64_t y_stride) {
   if constexpr (kMost > 1) {
     if (rows < kMost)
-      return tile_channel_512_of<kNibbles, kGrouped, kMost - 1>(rows, w, panel, ahead, x, row, y, y_stride);
+      return tile_channel_512_of<Isa, kNibbles, kGrouped, kMost - 1>(rows, w, panel, ahead, x, row, y, y_stride);
   }
-  tile_channel_512<kNibbles, kGrouped, kMost>(w, panel, ahead, x, row, y, y_stride);
+  tile_channel_512<Isa, kNibbles, kGrouped, kMost>(w, panel, ahead, x, row, y, y_stride);
 }
 
-template <bool kNibbles, bool kGrouped, int kMost>
+template <class Isa, bool kNibbles, bool kGrouped, int kMost>
 void channel_panels_512(const PackedWeight& w, int64_t first, int64_t panels, const TokenBlock& x, float* y,
                         int64_t y_stride) {
   const int walks = (x.rows + kMost - 1) / kMost;
@@ -142,21 +143,23 @@ void channel_panels_512(const PackedWeight& w, int64_t first, int64_t panels, co
     const std::byte* const panel = w.panel_data(first + i);
     for (int walk = 0, row = 0; walk < walks; ++walk) {
       const int rows = PanelAhead::rows_of(x.rows - row, walks - walk);
-      tile_channel_512_of<kNibbles, kGrouped, kMost>(rows, w, panel, PanelAhead(w, panel, walks, walk), x, row,
-                                                     y + row * y_stride, y_stride);
+      tile_channel_512_of<Isa, kNibbles, kGrouped, kMost>(rows, w, panel, PanelAhead(w, panel, walks, walk), x, row,
+                                                          y + row * y_stride, y_stride);
       row += rows;
     }
   }
 }
 
+template <class Isa>
 void avx512_channel_linear(const PackedWeight& w, int64_t first, int64_t panels, const TokenBlock& x, float* y,
                            int64_t y_stride) {
   if (w.group == 0) {
-    if (w.cls == ComputeClass::i4_channel) return channel_panels_512<true, false, 8>(w, first, panels, x, y, y_stride);
-    return channel_panels_512<false, false, 8>(w, first, panels, x, y, y_stride);
+    if (w.cls == ComputeClass::i4_channel)
+      return channel_panels_512<Isa, true, false, 8>(w, first, panels, x, y, y_stride);
+    return channel_panels_512<Isa, false, false, 8>(w, first, panels, x, y, y_stride);
   }
   if (w.cls == ComputeClass::i4_channel && w.group % kGroup == 0)
-    return channel_panels_512<true, true, 4>(w, first, panels, x, y, y_stride);
+    return channel_panels_512<Isa, true, true, 4>(w, first, panels, x, y, y_stride);
   portable_channel_linear(w, first, panels, x, y, y_stride);
 }
 

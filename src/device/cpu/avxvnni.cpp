@@ -14,12 +14,13 @@
 #include "device/cpu/panel_ahead.h"
 #include "device/cpu/target.h"
 
-#define GRISTMILL_AVXVNNI 1
+#define GRISTMILL_AVXVNNI 1  // for avx2_lanes.h
 GRISTMILL_TARGET_BEGIN("avx2,fma,f16c,avxvnni")
 
 #include "device/cpu/avx2_channel_linear.h"
 #include "device/cpu/avx2_coded_linear.h"
 #include "device/cpu/avx2_lanes.h"
+#include "device/cpu/avxvnni_dot.h"
 #include "device/cpu/kernel_table.h"
 
 namespace gristmill::device::cpu {
@@ -32,8 +33,8 @@ const Kernels& avxvnni_kernels() {
     set.biased_i8 = true;
     set.complements_i8 = false;
     set.v_chunk = 32;
-    set.coded_linear = avx2_coded_linear;
-    set.channel_linear = avx2_channel_linear;
+    set.coded_linear = avx2_coded_linear<AvxVnni>;
+    set.channel_linear = avx2_channel_linear<AvxVnni>;
     return set;
   }();
   return kernels;

@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -19,6 +21,23 @@ namespace {
 bool has_avxvnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;
+}
+
+/// Tiles of 8-bit integers that the processor has (CPUID leaf 7: EDX bits 24 and 25; leaf 1DH: the tiles' sizes), that
+/// the system saves (XCR0 bits 17 and 18) and that it lets this process use: Linux wants to be asked for tile data,
+/// once per process, before the first use (arch_prctl(2), ARCH_REQ_XCOMP_PERM of component 18).
+bool has_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1) == 0) return false;  // XGETBV
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3) != 3) return false;
+  unsigned saved = 0, upper = 0;
+  asm volatile("xgetbv" : "=a"(saved), "=d"(upper) : "c"(0));
+  if ((saved >> 17 & 3) != 3) return false;
+  // Palette 1: bytes of a tile in EBX's lower half and tiles in its upper; bytes of a row, and rows.
+  if (__get_cpuid_count(0x1d, 1, &a, &b, &c, &d) == 0) return false;
+  const bool sizes = (a >> 16) >= 1024 && (b & 0xffff) >= 64 && (b >> 16) >= 8 && (c & 0xffff) >= 16;
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return sizes && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #elif defined(__aarch64__)
 #if !defined(HWCAP_ASIMDDP)
@@ -39,7 +58,10 @@ std::vector<const Kernels*> usable_kernels() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni");
-  if (avx2 && avx512) sets.push_back(&avx512_kernels());
+  if (avx2 && avx512) {
+    if (has_amx()) sets.push_back(&amx_kernels());
+    sets.push_back(&avx512_kernels());
+  }
   if (avx2 && has_avxvnni()) sets.push_back(&avxvnni_kernels());
   if (avx2) sets.push_back(&avx2_kernels());
 #elif defined(__aarch64__)

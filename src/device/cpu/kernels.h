@@ -197,6 +197,7 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
+const Kernels& amx_kernels();
 #elif defined(__aarch64__)
 const Kernels& dotprod_kernels();
 const Kernels& i8mm_kernels();

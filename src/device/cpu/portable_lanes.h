@@ -11,11 +11,13 @@
 namespace gristmill::device::cpu {
 namespace {  // so that each file has kernels of its own, with its own instructions
 
-/// Eight float32 lanes in plain C++: the meaning of every operation that the vector classes of the instruction sets
-/// offer. Kernels written over such a class give the same bits with each of them.
-struct PortableLanes {
-  static constexpr int kLanes = 8;
-  static constexpr int kTileRows = 6;  ///< rows of a register tile two vectors wide
+/// float32 lanes in plain C++: the meaning of every operation that the vector classes of the instruction sets offer.
+/// Kernels written over such a class give the same bits with each of them, for 8 lanes and for 16.
+template <int kWidth>
+struct PortableLanesOf {
+  using PortableLanes = PortableLanesOf;
+  static constexpr int kLanes = kWidth;
+  static constexpr int kTileRows = kWidth == 16 ? 12 : 6;  ///< rows of a register tile two vectors wide
 
   float v[kLanes];
 
@@ -84,7 +86,7 @@ struct PortableLanes {
     return mask;
   }
 
-  /// Lane i + lane i + 4, then + 2, then + 1.
+  /// Lane i + lane i + half of the lanes, and so on down to + 1.
   static float tree_sum(PortableLanes a) {
     for (int half = kLanes / 2; half > 0; half /= 2) {
       for (int i = 0; i < half; ++i) a.v[i] += a.v[i + half];
@@ -191,6 +193,8 @@ struct PortableLanes {
     return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint16_t>(high)) << 16 | static_cast<uint16_t>(low));
   }
 };
+
+using PortableLanes = PortableLanesOf<8>;
 
 }  // namespace
 }  // namespace gristmill::device::cpu

@@ -6,9 +6,9 @@
 #include <limits>
 #include <random>
 
-#include "device/cpu/isa.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/random_program.h"
+#include "device/cpu/tested_kernels.h"
 #include "device/reference/matrix.h"
 
 namespace gristmill::device::cpu {
@@ -115,12 +115,12 @@ TEST_P(ChannelKernels, EverySetGivesTheReferenceBitsForAnySize) {
         source.codes()[static_cast<size_t>(row * inputs + k)] =
             static_cast<uint8_t>(row == 0 ? (nibbles ? -8 : -128) : (nibbles ? 7 : 127));
     std::vector<Packed> packed;
-    for (const Kernels* kernels : usable_kernels()) packed.emplace_back(source, *kernels);
+    for (const Kernels* kernels : tested_kernels()) packed.emplace_back(source, *kernels);
     for (int rows = 1; rows <= 70; rows += rows < 10 ? 1 : 12) {
       const auto x = activations(rows, inputs, 6);
       const auto expected = reference(source, x, rows);
       for (size_t i = 0; i < packed.size(); ++i) {
-        const Kernels& kernels = *usable_kernels()[i];
+        const Kernels& kernels = *tested_kernels()[i];
         ASSERT_EQ(run(kernels, packed[i], x, rows), expected)
             << kernels.name << " " << outputs << "x" << inputs << " M " << rows;
       }
@@ -132,7 +132,7 @@ TEST_P(ChannelKernels, PackedRowsReadBackAsTheyWere) {
   for (int64_t inputs : {64, 97}) {
     const RandomWeight source("w", 37, inputs, GetParam().encoding, 11);
     std::vector<float> expected(static_cast<size_t>(inputs)), got(expected);
-    for (const Kernels* kernels : usable_kernels()) {
+    for (const Kernels* kernels : tested_kernels()) {
       const Packed packed(source, *kernels);
       for (int64_t row : {0, 7, 8, 31, 36}) {
         source.read_f32(row, 1, expected.data());
@@ -152,7 +152,7 @@ TEST_P(ChannelKernels, OneWeightAtAnyPlaceMeetsItsInput) {
     std::fill(source.codes().begin(), source.codes().end(), uint8_t{0});
     source.codes()[static_cast<size_t>((k * 7) % outputs * inputs + k)] = static_cast<uint8_t>(-8);
     const auto expected = reference(source, x, 1);
-    for (const Kernels* kernels : usable_kernels())
+    for (const Kernels* kernels : tested_kernels())
       ASSERT_EQ(run(*kernels, Packed(source, *kernels), x, 1), expected) << kernels->name << " " << k;
   }
 }
@@ -169,7 +169,7 @@ TEST(ChannelKernels, ExtremesOverManyInputsStayExact) {
   std::fill(x.begin() + inputs, x.begin() + 2 * inputs, 1.0f);
   for (int64_t k = 0; k < inputs; ++k) x[static_cast<size_t>(2 * inputs + k)] = k % 2 == 0 ? 1.0f : -0.9f;
   const auto expected = reference(source, x, 3);
-  for (const Kernels* kernels : usable_kernels())
+  for (const Kernels* kernels : tested_kernels())
     EXPECT_EQ(run(*kernels, Packed(source, *kernels), x, 3), expected) << kernels->name;
 }
 
@@ -194,7 +194,7 @@ TEST(QuantizeToken, EverySetGivesTheReferenceCodes) {
         std::vector<int8_t> expected(static_cast<size_t>(width));
         const auto how = input == nullptr ? std::optional<StaticInput>() : *input;
         const float scale = reference::quantize_activations(row.data(), width, how, expected.data());
-        for (const Kernels* kernels : usable_kernels()) {
+        for (const Kernels* kernels : tested_kernels()) {
           const Tokens tokens(*kernels, row, 1, width, input);
           EXPECT_EQ(std::vector<int8_t>(tokens.codes.begin(), tokens.codes.begin() + width), expected)
               << kernels->name << " " << width;
@@ -224,7 +224,7 @@ TEST(QuantizeToken, AnInputThatIsNoNumberMakesTheScaleNone) {
       auto row = activations(1, width, 21);
       row[static_cast<size_t>(at)] = -std::numeric_limits<float>::quiet_NaN();
       for (const StaticInput* input : {static_cast<const StaticInput*>(nullptr), &fixed})
-        for (const Kernels* kernels : usable_kernels()) {
+        for (const Kernels* kernels : tested_kernels()) {
           const Tokens tokens(*kernels, row, 1, width, input);
           EXPECT_TRUE(std::isnan(tokens.scales[0].scale)) << kernels->name << " " << width << " " << at;
         }

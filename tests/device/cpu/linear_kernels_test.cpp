@@ -6,9 +6,9 @@
 #include <memory>
 #include <random>
 
-#include "device/cpu/isa.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/random_program.h"
+#include "device/cpu/tested_kernels.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -133,7 +133,7 @@ TEST_P(LinearKernels, EverySetGivesThePortableBits) {
     for (int rows = 1; rows <= 70; rows += rows < 14 ? 1 : 8) {
       const auto x = activations(rows, inputs, 6);
       const auto expected = run(portable_kernels(), portable, x, rows);
-      for (const Kernels* kernels : usable_kernels()) {
+      for (const Kernels* kernels : tested_kernels()) {
         ASSERT_EQ(run(*kernels, Packed(source, *kernels), x, rows), expected)
             << kernels->name << " " << outputs << "x" << inputs << " M " << rows;
       }
@@ -150,7 +150,7 @@ TEST_P(FloatLinearKernels, TakeAnyNumberOfInputs) {
     for (int rows : {1, 4, 13, 40}) {
       const auto x = activations(rows, inputs, 8);
       const auto expected = run(portable_kernels(), portable, x, rows);
-      for (const Kernels* kernels : usable_kernels()) {
+      for (const Kernels* kernels : tested_kernels()) {
         ASSERT_EQ(run(*kernels, Packed(source, *kernels), x, rows), expected) << kernels->name << " K " << inputs;
       }
     }
@@ -161,7 +161,7 @@ TEST_P(LinearKernels, ARowHasTheSameBitsInAnyBatch) {
   const int64_t outputs = 70, inputs = 160;
   const RandomWeight source("w", outputs, inputs, GetParam().encoding, 9);
   const auto x = activations(70, inputs, 10);
-  for (const Kernels* kernels : usable_kernels()) {
+  for (const Kernels* kernels : tested_kernels()) {
     const Packed packed(source, *kernels);
     const auto whole = run(*kernels, packed, x, 70);
     for (int rows : {1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 33, 64, 65}) {
@@ -178,7 +178,7 @@ TEST_P(LinearKernels, PackedRowsReadBackAsTheyWere) {
   for (int64_t inputs : {64, 96}) {
     const RandomWeight source("w", 37, inputs, GetParam().encoding, 11);
     std::vector<float> expected(static_cast<size_t>(inputs)), got(expected);
-    for (const Kernels* kernels : usable_kernels()) {
+    for (const Kernels* kernels : tested_kernels()) {
       const Packed packed(source, *kernels);
       for (int64_t row : {0, 7, 8, 31, 36}) {
         source.read_f32(row, 1, expected.data());

@@ -10,8 +10,8 @@
 
 #include "base/float8.h"
 #include "base/half.h"
-#include "device/cpu/isa.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/tested_kernels.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -28,7 +28,7 @@ std::vector<float> random_row(size_t n, uint32_t seed, float size = 1.0f) {
 template <class Work>
 void expect_portable_bits(Work work) {
   const auto expected = work(portable_kernels());
-  for (const Kernels* kernels : usable_kernels()) {
+  for (const Kernels* kernels : tested_kernels()) {
     const auto got = work(*kernels);
     ASSERT_EQ(got.size(), expected.size());
     EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(got[0])), 0) << kernels->name;
@@ -129,7 +129,7 @@ TEST(RowKernels, QuantizeMakesTheScaleOfAGroupWithNaNNone) {
   for (size_t at = 0; at < kGroup; ++at) {
     auto x = random_row(3 * kGroup, 8);
     x[kGroup + at] = at % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : -std::numeric_limits<float>::quiet_NaN();
-    for (const Kernels* kernels : usable_kernels()) {
+    for (const Kernels* kernels : tested_kernels()) {
       std::vector<int8_t> codes(3 * kGroup, 5);
       std::vector<GroupScale> scales(3);
       kernels->quantize(x.data(), 3, codes.data(), kGroup, scales.data(), 1);
@@ -226,7 +226,7 @@ TEST(RowKernels, EncodeGivesTheLargestMagnitudeTheLargestCode) {
 }
 
 TEST(RowKernels, ArgmaxIsTheFirstMaximum) {
-  for (const Kernels* kernels : usable_kernels()) {
+  for (const Kernels* kernels : tested_kernels()) {
     for (size_t n : kSizes) {
       auto x = random_row(n, 11);
       EXPECT_EQ(kernels->argmax(x.data(), static_cast<int64_t>(n)), std::max_element(x.begin(), x.end()) - x.begin());
