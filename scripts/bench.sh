@@ -35,7 +35,12 @@ case "$name" in
     ;;
   startup) python3 bench/startup.py build/bench/gristmill "$model" "$@" ;;
   peers)
-    python_with xllamacpp
+    python_with xllamacpp gguf
+    if [ "${1:-}" = --type ]; then  # q4_0, q8_0 or bf16 made from the default model
+      [ -f "build/bench/$2.gguf" ] || build/venv/bin/python bench/requantized.py "$model" "$2" "build/bench/$2.gguf"
+      model=build/bench/$2.gguf
+      shift 2
+    fi
     build/venv/bin/python bench/peers.py --gristmill build/bench/gristmill --model "$model" "$@"
     ;;
   soak) python3 bench/soak.py build/bench/gristmill "$model" "$@" ;;
