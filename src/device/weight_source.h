@@ -20,6 +20,7 @@ enum class ComputeClass : uint8_t {
   i8_channel,  ///< codes -128..127; w = scale * code, one scale for a row, or for a group of its columns
   i4_channel,  ///< codes -8..7, likewise
   i8_float,    ///< codes -128..127, w = scale * code, one scale for a row; activations stay float (W8A16)
+  f8_float,    ///< FP8 E4M3 codes, w = scale * code, one scale for a row, or for a group of its columns; likewise
 };
 
 constexpr const char* name_of(ComputeClass cls) {
@@ -40,6 +41,8 @@ constexpr const char* name_of(ComputeClass cls) {
       return "i4_channel";
     case ComputeClass::i8_float:
       return "i8_float";
+    case ComputeClass::f8_float:
+      return "f8_float";
   }
   return "?";
 }
@@ -47,6 +50,11 @@ constexpr const char* name_of(ComputeClass cls) {
 /// Whether codes with a scale per row or group of float32 are multiplied by codes of the activations.
 constexpr bool is_channel_class(ComputeClass cls) {
   return cls == ComputeClass::i8_channel || cls == ComputeClass::i4_channel;
+}
+
+/// Whether bytes with a scale per row or group of float32 are multiplied by activations that stay float.
+constexpr bool is_byte_class(ComputeClass cls) {
+  return cls == ComputeClass::i8_float || cls == ComputeClass::f8_float;
 }
 
 /// Activations x are quantized as clamp(round(x / scale + offset), -128, 127), ties to even.
@@ -73,10 +81,10 @@ inline int64_t scales_of_row(const Encoding& encoding, int64_t columns) {
 
 /// Room for the codes of some rows, given by the caller of WeightSource::read_codes.
 struct CodeRows {
-  uint8_t* codes = nullptr;         ///< [rows][columns]; but for i4_group the bits of an int8
+  uint8_t* codes = nullptr;         ///< [rows][columns]; but for i4_group and f8_float the bits of an int8
   uint16_t* scales = nullptr;       ///< [rows][columns / group], binary16; of the group classes
   uint16_t* mins = nullptr;         ///< the same shape; only when has_min
-  float* channel_scales = nullptr;  ///< [rows][scales_of_row()]; of the channel classes and i8_float
+  float* channel_scales = nullptr;  ///< [rows][scales_of_row()]; of the channel and byte classes
   int32_t* addends = nullptr;       ///< [rows]; only with a static input
 
   /// The same room from another row on.

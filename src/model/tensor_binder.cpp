@@ -95,8 +95,8 @@ std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string
   if (checkpoint_ == nullptr) return make_up(name, shape);
   auto source = read(name, shape);
   const device::ComputeClass cls = source->encoding().cls;
-  const bool is_float =
-      cls == device::ComputeClass::f32 || cls == device::ComputeClass::f16 || cls == device::ComputeClass::bf16;
+  const bool is_float = cls == device::ComputeClass::f32 || cls == device::ComputeClass::f16 ||
+                        cls == device::ComputeClass::bf16 || cls == device::ComputeClass::f8_float;
   const weights::WeightBits bits = is_float && quantized_bits_ ? quantized_bits_(name) : weights::WeightBits::as_stored;
   if (bits == weights::WeightBits::as_stored) return source;
   any_quantized_ = true;

@@ -155,29 +155,36 @@ class OnePlus final : public ComputedSource {
   std::shared_ptr<const WeightSource> base_;
 };
 
-class BlockFp8Source final : public ComputedSource {
+class BlockFp8Source final : public WeightSource {
  public:
   BlockFp8Source(std::shared_ptr<const Checkpoint> checkpoint, const TensorView& tensor, std::vector<float> scales,
                  int64_t block_rows, int64_t block_columns, bool exact)
-      : ComputedSource(tensor.name, tensor.rows(), tensor.columns(),
-                       Encoding{exact ? ComputeClass::f32 : ComputeClass::bf16, 0, 0, false}, tensor.bytes.size()),
+      : WeightSource(tensor.name, tensor.rows(), tensor.columns(),
+                     exact ? Encoding{} : Encoding{ComputeClass::f8_float, group_of(block_columns, tensor.columns())},
+                     tensor.bytes.size()),
         checkpoint_(std::move(checkpoint)),
         tensor_(tensor),
         scales_(std::move(scales)),
         block_rows_(block_rows),
-        block_columns_(block_columns),
-        exact_(exact) {}
+        block_columns_(block_columns) {}
 
   void read_f32(int64_t first, int64_t count, float* out) const override {
     for (int64_t i = 0; i < count; ++i)
-      for (int64_t k = 0; k < columns(); ++k) {
-        const float product = value(first + i, k);
-        *out++ = exact_ ? product : bf16_to_f32(f32_to_bf16(product));
-      }
+      for (int64_t k = 0; k < columns(); ++k)
+        *out++ = fp8_e4m3_to_f32(codes_of(first + i)[k]) * scales_of(first + i)[k / block_columns_];
   }
-  void read_16(int64_t first, int64_t count, uint16_t* out) const override {
-    for (int64_t i = 0; i < count; ++i)
-      for (int64_t k = 0; k < columns(); ++k) *out++ = f32_to_bf16(value(first + i, k));
+  void read_16(int64_t, int64_t, uint16_t*) const override {}
+  void read_codes(int64_t first, int64_t count, const CodeRows& out) const override {
+    const int64_t groups = device::scales_of_row(encoding(), columns());
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t* const codes = codes_of(first + i);
+      // Kernels take the code for NaN for a number.
+      if (std::any_of(codes, codes + columns(), [](uint8_t code) { return (code & 0x7f) == 0x7f; }))
+        throw Error(cat(checkpoint_->path(), ": tensor ", quoted(name()), ": row ", first + i,
+                        " holds a weight that is not finite"));
+      std::copy_n(codes, columns(), out.codes + i * columns());
+      std::copy_n(scales_of(first + i), groups, out.channel_scales + i * groups);
+    }
   }
   void release() const override { checkpoint_->drop_pages(tensor_.bytes); }
   void release_rows(int64_t first, int64_t count) const override {
@@ -186,17 +193,21 @@ class BlockFp8Source final : public ComputedSource {
   }
 
  private:
-  float value(int64_t row, int64_t column) const {
+  /// Columns of a scale, 0 for all.
+  static int group_of(int64_t block_columns, int64_t columns) {
+    return block_columns >= columns ? 0 : static_cast<int>(block_columns);
+  }
+  const uint8_t* codes_of(int64_t row) const {
+    return reinterpret_cast<const uint8_t*>(tensor_.bytes.data()) + row * columns();
+  }
+  const float* scales_of(int64_t row) const {
     const int64_t scale_columns = (columns() + block_columns_ - 1) / block_columns_;
-    const auto code = static_cast<uint8_t>(tensor_.bytes[static_cast<size_t>(row * columns() + column)]);
-    return fp8_e4m3_to_f32(code) *
-           scales_[static_cast<size_t>(row / block_rows_ * scale_columns + column / block_columns_)];
+    return scales_.data() + row / block_rows_ * scale_columns;
   }
   std::shared_ptr<const Checkpoint> checkpoint_;
   TensorView tensor_;
   std::vector<float> scales_;
   int64_t block_rows_, block_columns_;
-  bool exact_;
 };
 
 }  // namespace

@@ -134,6 +134,7 @@ TEST_F(WeightViews, AnyFloatTypeIsAWeight) {
 TEST_F(WeightViews, BlockFp8CropsTheLastBlocks) {
   bytes.add("w", "F8_E4M3", {3, 3}, std::vector<uint8_t>(9, 0x39));  // 1.125
   bytes.add("s", "F32", {2, 2}, std::vector<float>{1, 10, 100, 1.0009765625f});
+  bytes.add("r", "F32", {3, 1}, std::vector<float>{1, 2, 3});
   bytes.add("t", "F32", {2, 1}, std::vector<float>{1, 1}).add("x", "BF16", {3, 3}, std::vector<uint16_t>(9));
   const auto file = open();
   const auto exact = make_block_fp8_source(file, "w", "s", 2, 2, ReadAs::exact);
@@ -141,13 +142,32 @@ TEST_F(WeightViews, BlockFp8CropsTheLastBlocks) {
   EXPECT_THAT(values(*exact),
               ElementsAre(1.125f, 1.125f, 11.25f, 1.125f, 1.125f, 11.25f, 112.5f, 112.5f, 1.125f * 1.0009765625f));
   const auto compact = make_block_fp8_source(file, "w", "s", 2, 2, ReadAs::compact);
-  EXPECT_EQ(compact->encoding().cls, ComputeClass::bf16);
-  EXPECT_THAT(values(*compact, 2, 1), ElementsAre(112.5f, 112.5f, 1.125f));
-  EXPECT_EQ(values_16(*compact, 0, 3), values(*compact));
+  EXPECT_EQ(compact->encoding(), (device::Encoding{ComputeClass::f8_float, 2}));
+  EXPECT_EQ(values(*compact), values(*exact));
+  std::vector<uint8_t> codes(6);
+  std::vector<float> scales(4);
+  compact->read_codes(1, 2, {codes.data(), nullptr, nullptr, scales.data()});
+  EXPECT_THAT(codes, ::testing::Each(0x39));
+  EXPECT_THAT(scales, ElementsAre(1, 10, 100, 1.0009765625f));
+  const auto row_scales = make_block_fp8_source(file, "w", "r", 1, 3, ReadAs::compact);
+  EXPECT_EQ(row_scales->encoding(), (device::Encoding{ComputeClass::f8_float, 0}));
   EXPECT_THAT(error_of([&] { make_block_fp8_source(file, "w", "t", 2, 2, ReadAs::exact); }),
               AllOf(HasSubstr("\"t\""), HasSubstr("[2, 1]"), HasSubstr("[2, 2]")));
   EXPECT_THAT(error_of([&] { make_block_fp8_source(file, "x", "s", 2, 2, ReadAs::exact); }),
               AllOf(HasSubstr("\"x\""), HasSubstr("not FP8")));
+}
+
+TEST_F(WeightViews, AnFp8CodeThatIsNaNIsNamedByItsTensorAndRow) {
+  std::vector<uint8_t> codes(6, 0x39);
+  codes[4] = 0xff;
+  bytes.add("w", "F8_E4M3", {2, 3}, codes).add("s", "F32", {1, 1}, std::vector<float>{1});
+  const auto source = make_block_fp8_source(open(), "w", "s", 2, 3, ReadAs::compact);
+  std::vector<uint8_t> read(6);
+  std::vector<float> scales(2);
+  const device::CodeRows rows{read.data(), nullptr, nullptr, scales.data()};
+  source->read_codes(0, 1, rows);
+  EXPECT_THAT(error_of([&] { source->read_codes(0, 2, rows); }),
+              AllOf(HasSubstr("\"w\""), HasSubstr("row 1"), HasSubstr("not finite")));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 // Linears of the float classes, written once over a vector class. Files for an instruction set include this inside
 // their target region, after all other headers.
+#include <algorithm>
 #include <cstdint>
 
 #include "device/cpu/elements.h"
@@ -42,6 +43,41 @@ void scale_outputs(const float* scales, int rows, float* y, int64_t y_stride) {
       V::store(y + r * y_stride + i, V::mul(V::load(y + r * y_stride + i), V::load(scales + i)));
 }
 
+/// Of a class with scales per group of inputs: over groups ascending, y = fma(the group's own sum, scale, y), from 0.
+template <class V, class E>
+void grouped_float_linear(const PackedWeight& w, int64_t first, int64_t panels, const float* x, int64_t x_stride,
+                          int rows, float* y, int64_t y_stride) {
+  constexpr int kSlice = 2 * V::kLanes, kMost = V::kTileRows;
+  const int64_t group = w.group == 0 ? w.inputs : w.group;
+  const int row_walks = (rows + kMost - 1) / kMost, walks = row_walks * (kFloatPanel / kSlice);
+  float sums[kMost * kSlice];
+  for (int64_t i = 0; i < panels; ++i, y += kFloatPanel) {
+    const std::byte* const panel = w.panel_data(first + i);
+    int walk = 0;
+    for (int column = 0; column < kFloatPanel; column += kSlice) {
+      for (int row = 0, left = row_walks; left > 0; --left, ++walk) {
+        const int take = PanelAhead::rows_of(rows - row, left);
+        float* const to = y + row * y_stride + column;
+        const float* scales = w.scales(panel) + column;
+        for (int64_t k = 0; k < w.inputs; k += group, scales += kFloatPanel) {
+          const std::byte* const tile = panel + k * kFloatPanel * E::kBytes;
+          tile_product_of<V, E, 2, kMost>(take, tile, kFloatPanel, column, std::min(group, w.inputs - k),
+                                          PanelAhead(w, tile, walks, walk), x + row * x_stride + k, x_stride, sums,
+                                          kSlice);
+          for (int r = 0; r < take; ++r) {
+            GRISTMILL_UNROLL
+            for (int v = 0; v < kSlice; v += V::kLanes) {
+              const V before = k == 0 ? V::zero() : V::load(to + r * y_stride + v);
+              V::store(to + r * y_stride + v, V::fma(V::load(sums + r * kSlice + v), V::load(scales + v), before));
+            }
+          }
+        }
+        row += take;
+      }
+    }
+  }
+}
+
 template <class V>
 void float_linear(const PackedWeight& w, int64_t first, int64_t panels, const float* x, int64_t x_stride, int rows,
                   float* y, int64_t y_stride) {
@@ -55,6 +91,8 @@ void float_linear(const PackedWeight& w, int64_t first, int64_t panels, const fl
       for (int64_t i = 0; i < panels; ++i)
         scale_outputs<V>(w.scales(w.panel_data(first + i)), rows, y + i * kFloatPanel, y_stride);
       return;
+    case ComputeClass::f8_float:
+      return grouped_float_linear<V, E4m3Elements>(w, first, panels, x, x_stride, rows, y, y_stride);
     default:
       return float_linear_as<V, Bf16Elements>(w, first, panels, x, x_stride, rows, y, y_stride);
   }

@@ -135,17 +135,19 @@ struct Kernels {
   void (*channel_linear)(const PackedWeight& w, int64_t first, int64_t panels, const TokenBlock& x, float* y,
                          int64_t y_stride);
   /// y[r][c] = over k ascending, acc = fma(x[r][k], w[c][k], acc), from 0; of i8_float the code is w, and y = acc *
-  /// scale.
+  /// scale. Of f8_float w is 2^-8 of the code, and over groups ascending y = fma(acc of the group, scale_g, y), from 0.
   void (*float_linear)(const PackedWeight& w, int64_t first, int64_t panels, const float* x, int64_t x_stride, int rows,
                        float* y, int64_t y_stride);
 
   /// One row to int8: scale = max|x| / 127, code = round(x * (127 / max|x|)), ties to even; all zero where max|x| is
-  /// below 1e-30; with a NaN among x the scale is one. Group g goes to codes + g * code_stride and scales + g * scale_stride.
+  /// below 1e-30; with a NaN among x the scale is one. Group g goes to codes + g * code_stride and scales + g *
+  /// scale_stride.
   void (*quantize)(const float* x, int64_t groups, int8_t* codes, int64_t code_stride, GroupScale* scales,
                    int64_t scale_stride);
   /// One row of n values to int8 as a whole. Dynamic (`input` null): scale = max|x| / 127, code = round(x / scale),
-  /// ties to even, within -127..127; all zero where the scale is 0, which is NaN with a NaN among x. Static: code = round(x / scale + offset) within
-  /// -128..127. Block b of 32 goes to codes + b * code_stride, its sum to sums + b * sum_stride.
+  /// ties to even, within -127..127; all zero where the scale is 0, which is NaN with a NaN among x. Static: code =
+  /// round(x / scale + offset) within -128..127. Block b of 32 goes to codes + b * code_stride, its sum to sums + b *
+  /// sum_stride.
   void (*quantize_token)(const float* x, int64_t n, const StaticInput* input, int8_t* codes, int64_t code_stride,
                          int32_t* sums, int64_t sum_stride, TokenScale* scale);
   /// out = (x * 1 / sqrt(sum / n + eps)) * w; the sum of squares over 32 virtual lanes (lane i mod 32, ascending, FMA)

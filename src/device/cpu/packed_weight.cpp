@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/float8.h"
 #include "base/half.h"
 #include "device/cpu/kernels.h"
 
 namespace gristmill::device::cpu {
 namespace {
+
+constexpr float kE4m3Factor = 256;
 
 constexpr int kSteps = kGroup / 4;  // a step is the 4 inputs that one 32-bit lane holds
 
@@ -97,19 +100,6 @@ void pack_channel(const WeightSource& source, const PackedWeight& form, int64_t 
   }
 }
 
-void pack_bytes(const WeightSource& source, const PackedWeight& form, int64_t first_row, int64_t rows, std::byte* to) {
-  std::vector<uint8_t> codes(static_cast<size_t>(rows * form.inputs));
-  std::vector<float> scales(static_cast<size_t>(rows));
-  source.read_codes(first_row, rows, {codes.data(), nullptr, nullptr, scales.data()});
-  for (int64_t row = 0; row < rows; ++row) {
-    std::byte* const panel = to + static_cast<size_t>(row / form.panel) * form.panel_stride;
-    const int64_t column = row % form.panel;
-    for (int64_t k = 0; k < form.inputs; ++k)
-      panel[k * form.panel + column] = std::byte{codes[static_cast<size_t>(row * form.inputs + k)]};
-    const_cast<float*>(form.scales(panel))[column] = scales[static_cast<size_t>(row)];
-  }
-}
-
 /// Units of `inputs_each` inputs lie side by side for the outputs of a panel. In strips of inputs, so that what is
 /// written to stays in the nearest cache.
 template <int inputs_each, class Element>
@@ -128,6 +118,20 @@ void pack_floats(const PackedWeight& form, const Element* values, int64_t rows, 
         if (whole < end) std::memcpy(place(whole), from + whole, sizeof *from);
       }
     }
+  }
+}
+
+void pack_bytes(const WeightSource& source, const PackedWeight& form, int64_t first_row, int64_t rows, std::byte* to) {
+  const int64_t groups = form.scale_groups();
+  const float factor = form.cls == ComputeClass::f8_float ? kE4m3Factor : 1.0f;
+  std::vector<uint8_t> codes(static_cast<size_t>(rows * form.inputs));
+  std::vector<float> scales(static_cast<size_t>(rows * groups));
+  source.read_codes(first_row, rows, {codes.data(), nullptr, nullptr, scales.data()});
+  pack_floats<1>(form, codes.data(), rows, to);
+  for (int64_t row = 0; row < rows; ++row) {
+    auto* const table = const_cast<float*>(form.scales(to + static_cast<size_t>(row / form.panel) * form.panel_stride));
+    for (int64_t group = 0; group < groups; ++group)
+      table[group * form.panel + row % form.panel] = scales[static_cast<size_t>(row * groups + group)] * factor;
   }
 }
 
@@ -168,9 +172,11 @@ PackedWeight packed_form(const WeightSource& source, const Kernels& kernels, boo
         static_cast<size_t>(form.blocks()) * form.block_bytes + words * static_cast<size_t>(form.panel) * 4;
     return form;
   }
-  if (form.cls == ComputeClass::i8_float) {
+  if (form.bytes_of_float()) {
+    form.group = encoding.group;
     form.panel_stride = form.panel_bytes =
-        static_cast<size_t>((form.inputs + 1) / 2 * 2) * kFloatPanel + kFloatPanel * sizeof(float);
+        (static_cast<size_t>((form.inputs + 1) / 2 * 2) + static_cast<size_t>(form.scale_groups()) * sizeof(float)) *
+        kFloatPanel;
     return form;
   }
   const size_t element = form.cls == ComputeClass::f32 ? 4 : 2;
@@ -191,7 +197,7 @@ void pack_panels(const WeightSource& source, const PackedWeight& form, int64_t f
     pack_coded(source, form, first_row, rows, to);
   } else if (form.channel()) {
     pack_channel(source, form, first_row, rows, to);
-  } else if (form.cls == ComputeClass::i8_float) {
+  } else if (form.bytes_of_float()) {
     pack_bytes(source, form, first_row, rows, to);
   } else if (form.cls == ComputeClass::f32) {
     const auto values = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(rows * form.inputs));
@@ -227,6 +233,11 @@ void read_packed_row(const PackedWeight& weight, int64_t row, float* out) {
           break;
         case ComputeClass::f16:
           out[k] = f16_to_f32(reinterpret_cast<const uint16_t*>(panel)[plain]);
+          break;
+        case ComputeClass::f8_float:
+          out[k] =
+              fp8_e4m3_to_f32(static_cast<uint8_t>(panel[plain])) *
+              (weight.scales(panel)[(weight.group == 0 ? 0 : k / weight.group) * weight.panel + column] / kE4m3Factor);
           break;
         case ComputeClass::i8_float:
           out[k] = static_cast<float>(static_cast<int8_t>(panel[plain])) * weight.scales(panel)[column];

@@ -22,8 +22,9 @@ inline constexpr int kPackingVersion = 1;
 ///
 /// i4_group, i8_group: a panel is a list of blocks, one per 32 inputs: codes, then `panel` scales (binary16), then with
 /// has_min `panel` minima. Codes of i8: [8 steps][panel][4 inputs] bytes; of i4: [4][panel][4] bytes, low nibble =
-/// steps 0..3, high nibble = steps 4..7. f32, f16: [inputs][32]. bf16: [inputs / 2, rounded up][32][2]. i8_float:
-/// [inputs, rounded up to even][32] signed bytes, then float32 scales [32].
+/// steps 0..3, high nibble = steps 4..7. f32, f16: [inputs][32]. bf16: [inputs / 2, rounded up][32][2]. i8_float,
+/// f8_float: [inputs, rounded up to even][32] bytes, then float32 scales [groups][32], those of f8_float times 256, as
+/// the kernels' codes are 2^-8 of E4M3.
 ///
 /// i8_channel, i4_channel: blocks of codes as above without scales, the last one filled up with codes of 0 (i4 codes
 /// are stored with 8 added), then float32 scales [groups][panel]; with one scale per output, int32 addends [panel]
@@ -37,7 +38,7 @@ struct PackedWeight {
   int panel = kFloatPanel;
   int64_t outputs = 0;
   int64_t inputs = 0;
-  int group = 0;                     ///< channel classes: inputs that share a scale; 0: all
+  int group = 0;                     ///< channel and byte classes: inputs that share a scale; 0: all
   std::optional<StaticInput> input;  ///< channel classes: how activations are quantized, if known beforehand
   size_t block_bytes = 0;            ///< of one block of codes
   size_t panel_bytes = 0;
@@ -50,7 +51,9 @@ struct PackedWeight {
   bool channel() const { return is_channel_class(cls); }
   int64_t blocks() const { return (inputs + kGroup - 1) / kGroup; }
   int64_t scale_groups() const { return group == 0 ? 1 : (inputs + group - 1) / group; }
-  /// Of a channel class and i8_float: scales of a panel, and of the former its addends.
+  /// Bytes with float32 scales behind them; activations stay float.
+  bool bytes_of_float() const { return is_byte_class(cls); }
+  /// Of a channel or byte class: scales of a panel, and of the former its addends.
   const float* scales(const std::byte* panel_start) const {
     const size_t code_bytes = channel() ? static_cast<size_t>(blocks()) * block_bytes
                                         : static_cast<size_t>((inputs + 1) / 2 * 2) * kFloatPanel;

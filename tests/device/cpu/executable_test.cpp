@@ -156,11 +156,12 @@ TEST_P(EveryIsa, BlockSizeDoesNotChangeBits) {
 INSTANTIATE_TEST_SUITE_P(Sets, EveryIsa, testing::ValuesIn(isa_names()), [](const auto& test) { return test.param; });
 
 TEST(CpuExecutable, RunsEveryComputeClassOnSizesThatFillNoPanel) {
-  for (Encoding encoding : {kQ41, kQ40, kQ80, kQ81, kF32, kF16, kBf16, kW8A8, kW8A8Static, kW4A8, kW4A8Group, kW8A16}) {
+  for (Encoding encoding :
+       {kQ41, kQ40, kQ80, kQ81, kF32, kF16, kBf16, kW8A8, kW8A8Static, kW4A8, kW4A8Group, kW8A16, kFp8, kFp8Group}) {
     RandomModel model;
     model.layers = 1;
     model.query = model.key = model.value = model.output = model.gate = model.up = model.down = model.table = encoding;
-    if (encoding.group == 0 || is_channel_class(encoding.cls)) {
+    if (encoding.group == 0 || is_channel_class(encoding.cls) || is_byte_class(encoding.cls)) {
       model.hidden = 75;
       model.ffn = 101;
       model.head_dim = 22;
@@ -267,18 +268,20 @@ TEST(StaticCache, CodesAreRoundedToEvenWithinTheirRange) {
   EXPECT_TRUE(std::isnan(cache.encode_v(0, broken.data(), codes.data())));
 }
 
-TEST(CpuExecutable, WeightsAloneInInt8KeepFloatActivations) {
-  RandomModel model;
-  model.query = model.key = model.value = model.output = model.gate = model.up = model.down = kW8A16;
-  model.table = kBf16;
-  Machine machine(model, {"", 2, ActivationMode::int8, DType::f32}),
-      exact(model, {"", 2, ActivationMode::f32, DType::f32});
-  const auto ids = random_ids(70, model.vocabulary, 23);
-  const auto a = in_pieces(machine, ids, 70), b = in_pieces(exact, ids, 70);
-  for (size_t t = 0; t < ids.size(); ++t)
-    for (size_t i = 0; i < a[t].size(); ++i) ASSERT_NEAR(a[t][i], b[t][i], 2e-4) << t;
-  // A byte per weight in the layers, where float32 takes four.
-  EXPECT_LT(machine.executable->memory().weights, exact.executable->memory().weights / 2);
+TEST(CpuExecutable, WeightsAloneInBytesKeepFloatActivations) {
+  for (const Encoding& encoding : {kW8A16, kFp8, kFp8Group}) {
+    RandomModel model;
+    model.query = model.key = model.value = model.output = model.gate = model.up = model.down = encoding;
+    model.table = kBf16;
+    Machine machine(model, {"", 2, ActivationMode::int8, DType::f32}),
+        exact(model, {"", 2, ActivationMode::f32, DType::f32});
+    const auto ids = random_ids(70, model.vocabulary, 23);
+    const auto a = in_pieces(machine, ids, 70), b = in_pieces(exact, ids, 70);
+    for (size_t t = 0; t < ids.size(); ++t)
+      for (size_t i = 0; i < a[t].size(); ++i) ASSERT_NEAR(a[t][i], b[t][i], 2e-4) << name_of(encoding.cls) << t;
+    // A byte per weight in the layers, where float32 takes four.
+    EXPECT_LT(machine.executable->memory().weights, exact.executable->memory().weights / 2);
+  }
 }
 
 TEST(CpuExecutable, ArgmaxIsTheFirstMaximumAndLogitsComeOnlyWhereWanted) {

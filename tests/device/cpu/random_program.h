@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float8.h"
 #include "base/half.h"
 #include "device/backend.h"
 #include "device/program.h"
@@ -26,6 +27,8 @@ class RandomWeight final : public WeightSource {
       for (size_t i = 0; i < count; ++i)
         codes_.push_back(
             static_cast<uint8_t>(lowest + static_cast<int>(random() % static_cast<uint32_t>(-2 * lowest))));
+      if (encoding.cls == ComputeClass::f8_float)
+        for (uint8_t& code : codes_) code = (code & 0x7f) == 0x7f ? uint8_t{0} : code;  // that would be NaN
       const auto scales = static_cast<size_t>(rows * scales_of_row(encoding, columns));
       for (size_t i = 0; i < scales; ++i)
         channel_scales_.push_back((1.0f + std::fabs(normal(random))) * size / static_cast<float>(-lowest) /
@@ -82,14 +85,15 @@ class RandomWeight final : public WeightSource {
   mutable int released = 0;
 
  private:
-  static bool has_channel_scales(ComputeClass cls) { return is_channel_class(cls) || cls == ComputeClass::i8_float; }
+  static bool has_channel_scales(ComputeClass cls) { return is_channel_class(cls) || is_byte_class(cls); }
   float value(size_t i) const {
     if (has_channel_scales(encoding().cls)) {
       const auto width = static_cast<size_t>(columns());
       const size_t group = encoding().group == 0 ? 0 : i % width / static_cast<size_t>(encoding().group);
       const auto scales = static_cast<size_t>(scales_of_row(encoding(), columns()));
       return channel_scales_[i / width * scales + group] / (encoding().input ? encoding().input->scale : 1.0f) *
-             static_cast<float>(static_cast<int8_t>(codes_[i]));
+             (encoding().cls == ComputeClass::f8_float ? fp8_e4m3_to_f32(codes_[i])
+                                                       : static_cast<float>(static_cast<int8_t>(codes_[i])));
     }
     if (encoding().group == 0) return floats_[i];
     const size_t group = i / static_cast<size_t>(encoding().group);
@@ -114,6 +118,8 @@ inline constexpr Encoding kW8A8Static{ComputeClass::i8_channel, 0, 0, false, Sta
 inline constexpr Encoding kW4A8{ComputeClass::i4_channel, 0, 0, false};
 inline constexpr Encoding kW4A8Group{ComputeClass::i4_channel, 32, 0, false};
 inline constexpr Encoding kW8A16{ComputeClass::i8_float, 0, 0, false};
+inline constexpr Encoding kFp8{ComputeClass::f8_float, 0, 0, false};
+inline constexpr Encoding kFp8Group{ComputeClass::f8_float, 40, 0, false};
 inline constexpr Encoding kF32{ComputeClass::f32, 0, 0, false};
 inline constexpr Encoding kF16{ComputeClass::f16, 0, 0, false};
 inline constexpr Encoding kBf16{ComputeClass::bf16, 0, 0, false};
