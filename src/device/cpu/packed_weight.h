@@ -15,7 +15,7 @@ inline constexpr int kFloatPanel = 32;
 
 /// Raised with every change of what the bytes of packed weights are: those kept on disk by another version are not
 /// read.
-inline constexpr int kPackingVersion = 1;
+inline constexpr int kPackingVersion = 2;
 
 /// A weight matrix in the order in which the kernels read it: panels of `panel` outputs, the last one padded with
 /// zeros.
