@@ -8,6 +8,7 @@
 #include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 #include "base/error.h"
@@ -43,9 +44,25 @@ bool has_amx() {
 #if !defined(HWCAP_ASIMDDP)
 #define HWCAP_ASIMDDP (1 << 20)
 #endif
+#if !defined(HWCAP_SVE)
+#define HWCAP_SVE (1 << 22)
+#endif
+#if !defined(HWCAP2_SVEI8MM)
+#define HWCAP2_SVEI8MM (1 << 9)
+#endif
 #if !defined(HWCAP2_I8MM)
 #define HWCAP2_I8MM (1 << 13)
 #endif
+#if !defined(PR_SVE_GET_VL)
+#define PR_SVE_GET_VL 51
+#endif
+
+/// SVE with int8 matrix instructions and vectors of exactly 256 bits: the kernels are compiled for that length.
+bool has_sve256() {
+  if ((getauxval(AT_HWCAP) & HWCAP_SVE) == 0 || (getauxval(AT_HWCAP2) & HWCAP2_SVEI8MM) == 0) return false;
+  const int length = prctl(PR_SVE_GET_VL);
+  return length >= 0 && (length & 0xffff) == 256 / 8;
+}
 #endif
 
 }  // namespace
@@ -66,6 +83,7 @@ std::vector<const Kernels*> usable_kernels() {
   if (avx2) sets.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) {
+    if (has_sve256()) sets.push_back(&sve256_kernels());
     if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) sets.push_back(&i8mm_kernels());
     sets.push_back(&dotprod_kernels());
   }

@@ -203,6 +203,7 @@ const Kernels& amx_kernels();
 #elif defined(__aarch64__)
 const Kernels& dotprod_kernels();
 const Kernels& i8mm_kernels();
+const Kernels& sve256_kernels();
 #endif
 
 /// Queries of a prefill tile when `group` heads share a K/V head.

@@ -16,10 +16,11 @@
 
 GRISTMILL_TARGET_BEGIN("arch=armv8.2-a+dotprod")
 
+#include "device/cpu/arm_channel_linear.h"
+#include "device/cpu/arm_coded_linear.h"
 #include "device/cpu/kernel_table.h"
-#include "device/cpu/neon_channel_linear.h"
-#include "device/cpu/neon_coded_linear.h"
 #include "device/cpu/neon_lanes.h"
+#include "device/cpu/neon_products.h"
 
 namespace gristmill::device::cpu {
 
@@ -31,8 +32,8 @@ const Kernels& dotprod_kernels() {
     set.biased_i8 = false;
     set.complements_i8 = false;
     set.v_chunk = 32;
-    set.coded_linear = neon_coded_linear;
-    set.channel_linear = neon_channel_linear;
+    set.coded_linear = arm_coded_linear<NeonProducts>;
+    set.channel_linear = arm_channel_linear<NeonProducts>;
     return set;
   }();
   return kernels;

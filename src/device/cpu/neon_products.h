@@ -1,17 +1,14 @@
 #pragma once
-// Linears of the coded classes for AArch64. Include inside a target region with dotprod, and with i8mm for the matrix
-// form.
+// Integer products of codes for AArch64 with NEON. Include inside a target region with dotprod, after neon_lanes.h, and
+// with i8mm for the matrix form (GRISTMILL_I8MM).
 //
 // A panel is 8 outputs, one per 32-bit lane of two registers. sdot multiplies signed codes, four to a lane, and a lane
 // of the other operand serves all outputs, so 16 bytes of activations are four steps. smmla multiplies two rows by two
 // outputs over eight inputs: zipping the words of two steps gives its operand, and the panels stay the same for both.
 #include <arm_neon.h>
 
-#include <cstring>
-#include <utility>
-
 #include "device/cpu/kernels.h"
-#include "device/cpu/panel_ahead.h"
+#include "device/cpu/neon_lanes.h"
 #include "device/cpu/target.h"
 
 namespace gristmill::device::cpu {
@@ -41,47 +38,6 @@ struct NeonGroup {
       }
     }
   }
-};
-
-/// Scales of a block, and what is added per sum of the activations: min - zero * scale.
-struct NeonScales {
-  float32x4_t scale[2], offset[2];
-
-  template <bool kMin>
-  static NeonScales of(const std::byte* table, float zero) {
-    const auto halves = [](const std::byte* from) {
-      uint16_t words[8];
-      std::memcpy(words, from, sizeof words);
-      return vreinterpretq_f16_u16(vld1q_u16(words));
-    };
-    const float16x8_t scales = halves(table);
-    NeonScales out;
-    out.scale[0] = vcvt_f32_f16(vget_low_f16(scales));
-    out.scale[1] = vcvt_f32_f16(vget_high_f16(scales));
-    float32x4_t min[2] = {vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
-    if constexpr (kMin) {
-      const float16x8_t mins = halves(table + 16);
-      min[0] = vcvt_f32_f16(vget_low_f16(mins));
-      min[1] = vcvt_f32_f16(vget_high_f16(mins));
-    }
-    GRISTMILL_UNROLL
-    for (int p = 0; p < 2; ++p) out.offset[p] = vfmsq_f32(min[p], vdupq_n_f32(zero), out.scale[p]);
-    return out;
-  }
-
-  template <bool kOffset>
-  void add(int32x4_t low, int32x4_t high, const GroupScale& x, float32x4_t (&acc)[2]) const {
-    const int32x4_t sums[2] = {low, high};
-    GRISTMILL_UNROLL
-    for (int p = 0; p < 2; ++p) {
-      if constexpr (kOffset) acc[p] = vfmaq_f32(acc[p], offset[p], vdupq_n_f32(x.scaled_sum));
-      acc[p] = vfmaq_f32(acc[p], vcvtq_f32_s32(sums[p]), vmulq_f32(scale[p], vdupq_n_f32(x.scale)));
-    }
-  }
-};
-
-struct NeonPair {
-  int32x4_t low, high;  ///< outputs 0 to 3, 4 to 7
 };
 
 /// Integer sums of kRows rows by the eight outputs of a panel. One row goes by sdot; with i8mm, pairs of rows by smmla.
@@ -132,7 +88,7 @@ struct NeonSums {
   }
 
   // Inlined always: g++ folds the equal code of two row counts into one function and then warns of its array's bounds.
-  [[gnu::always_inline]] NeonPair of(int r) const {
+  [[gnu::always_inline]] NeonLanes::Ints of(int r) const {
     if constexpr (!kPairs) return {lanes[r][0], lanes[r][1]};
     const auto& low = lanes[r / 2 * 2];
     const auto& high = lanes[r / 2 * 2 + 1];
@@ -165,69 +121,20 @@ struct NeonSums {
   }
 };
 
-/// Calls work<4>(row), work<2>(row) and work<1>(row) for all rows.
-template <class Work>
-void in_row_tiles(int rows, Work work) {
-  int row = 0;
-  for (; row + 4 <= rows; row += 4) work.template operator()<4>(row);
-  if (row + 2 <= rows) {
-    work.template operator()<2>(row);
-    row += 2;
-  }
-  if (row < rows) work.template operator()<1>(row);
-}
+/// What the linears of codes for AArch64 (arm_coded_linear.h) are written over.
+struct NeonProducts {
+  using Lanes = NeonLanes;
+  using Ints = NeonLanes::Ints;
+  template <bool kNibbles>
+  using Group = NeonGroup<kNibbles>;
+  template <int kRows>
+  using Sums = NeonSums<kRows>;
 
-template <bool kNibbles, bool kMin, bool kOffset, int kRows>
-void tile_neon(const PackedWeight& w, const std::byte* panel, const QuantizedBlock& x, int row, float* y,
-               int64_t y_stride) {
-  constexpr int kTable = kNibbles ? 128 : 256;
-  const int8_t* codes = x.codes + row * kGroup;
-  const GroupScale* scales = x.scales + row;
-  float32x4_t acc[kRows][2];
-  GRISTMILL_UNROLL
-  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = vdupq_n_f32(0.0f);
-  for (int64_t left = w.inputs / kGroup; left > 0; --left) {
-    __builtin_prefetch(panel + 1024);
-    NeonSums<kRows> sums;
-    sums.add(NeonGroup<kNibbles>(panel), codes);
-    const NeonScales table = NeonScales::of<kMin>(panel + kTable, w.zero);
-    GRISTMILL_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      const NeonPair sum = sums.of(r);
-      table.add<kOffset>(sum.low, sum.high, scales[r], acc[r]);
-    }
-    panel += kTable + (kMin ? 32 : 16);
-    codes += static_cast<int64_t>(x.rows) * kGroup;
-    scales += x.rows;
-  }
-  GRISTMILL_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    vst1q_f32(y + r * y_stride, acc[r][0]);
-    vst1q_f32(y + r * y_stride + 4, acc[r][1]);
-  }
-}
-
-template <bool kNibbles, bool kMin, bool kOffset>
-void coded_panels_neon(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
-                       int64_t y_stride) {
-  for (int64_t i = 0; i < panels; ++i, y += 8) {
-    const std::byte* const panel = w.panel_data(first + i);
-    in_row_tiles(x.rows, [&]<int kRows>(int row) {
-      tile_neon<kNibbles, kMin, kOffset, kRows>(w, panel, x, row, y + row * y_stride, y_stride);
-    });
-  }
-}
-
-void neon_coded_linear(const PackedWeight& w, int64_t first, int64_t panels, const QuantizedBlock& x, float* y,
-                       int64_t y_stride) {
-  if (w.cls == ComputeClass::i4_group) {
-    if (w.has_min) return coded_panels_neon<true, true, true>(w, first, panels, x, y, y_stride);
-    if (w.zero != 0.0f) return coded_panels_neon<true, false, true>(w, first, panels, x, y, y_stride);
-    return coded_panels_neon<true, false, false>(w, first, panels, x, y, y_stride);
-  }
-  if (w.has_min) return coded_panels_neon<false, true, true>(w, first, panels, x, y, y_stride);
-  coded_panels_neon<false, false, false>(w, first, panels, x, y, y_stride);
-}
+  static Ints all(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
+  static Ints load(const int32_t* p) { return {vld1q_s32(p), vld1q_s32(p + 4)}; }
+  static Ints add(Ints a, Ints b) { return {vaddq_s32(a.low, b.low), vaddq_s32(a.high, b.high)}; }
+  static Ints sub(Ints a, Ints b) { return {vsubq_s32(a.low, b.low), vsubq_s32(a.high, b.high)}; }
+};
 
 }  // namespace
 }  // namespace gristmill::device::cpu
