@@ -7,81 +7,20 @@
 // are a row of the tile that TDPBSUD multiplies by, and a panel's two halves are loaded with a stride of 128 bytes.
 // The sums are exact integers, whichever instruction forms them: rows give the same bits in tiles as alone.
 //
-// Tiles 0 to 3 hold the sums of two by two tiles of rows and outputs, 4 and 5 the activations of up to 16 rows each, 6
-// and 7 the weights of 16 outputs each. Scales per group need the sums every 32 inputs, half the depth of a tile;
+// Scales per group need the sums every 32 inputs, half the depth of a tile;
 // one scale per output lets two blocks of inputs fill it, for which their activations are put side by side.
 #include <algorithm>
 #include <cstring>
 
+#include "device/cpu/amx_shape.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/panel_ahead.h"
-#include "device/cpu/tile_config.h"
 
 namespace gristmill::device::cpu {
 namespace {
 
-constexpr int kAmxPanel = 32, kTileRowsMost = 16, kAmxRows = 2 * kTileRowsMost;
 /// Up to this many rows read weights as fast as memory gives them without tiles.
 constexpr int kAmxFewRows = 4;
-constexpr int64_t kStepBytes = 4 * kAmxPanel;
-
-/// The thread's tiles, configured for up to 32 rows and a depth of `depth` bytes of inputs.
-template <class Tiles>
-class AmxShape {
- public:
-  explicit AmxShape(int depth) {
-    config_.row_bytes[4] = config_.row_bytes[5] = static_cast<uint16_t>(depth);
-    config_.rows[6] = config_.rows[7] = static_cast<uint8_t>(depth / 4);
-    for (int tile : {0, 1, 2, 3, 6, 7}) config_.row_bytes[tile] = 64;
-  }
-  ~AmxShape() { Tiles::release(); }
-  AmxShape(const AmxShape&) = delete;
-  AmxShape& operator=(const AmxShape&) = delete;
-
-  void set_rows(int rows) {
-    if (rows == rows_) return;
-    rows_ = rows;
-    upper_ = rows > kTileRowsMost ? (rows + 1) / 2 : rows;
-    for (int tile : {0, 1, 4}) config_.rows[tile] = static_cast<uint8_t>(upper_);
-    for (int tile : {2, 3, 5}) config_.rows[tile] = static_cast<uint8_t>(rows - upper_);
-    for (int tile : {2, 3}) config_.row_bytes[tile] = rows > upper_ ? 64 : 0;
-    config_.row_bytes[5] = rows > upper_ ? config_.row_bytes[4] : 0;
-    Tiles::configure(config_);
-  }
-  int rows() const { return rows_; }
-
-  void zero() const {
-    Tiles::template zero<0>();
-    Tiles::template zero<1>();
-    if (!two()) return;
-    Tiles::template zero<2>();
-    Tiles::template zero<3>();
-  }
-  /// Adds activations [rows][x_stride bytes] times weights [depth / 4][kStepBytes].
-  void multiply(const int8_t* x, int64_t x_stride, const std::byte* weights) const {
-    Tiles::template load<6>(weights, kStepBytes);
-    Tiles::template load<7>(weights + 64, kStepBytes);
-    Tiles::template load<4>(x, x_stride);
-    Tiles::template dot_signed_unsigned<0, 4, 6>();
-    Tiles::template dot_signed_unsigned<1, 4, 7>();
-    if (!two()) return;
-    Tiles::template load<5>(x + upper_ * x_stride, x_stride);
-    Tiles::template dot_signed_unsigned<2, 5, 6>();
-    Tiles::template dot_signed_unsigned<3, 5, 7>();
-  }
-  void store(int32_t (&sums)[kAmxRows][kAmxPanel]) const {
-    Tiles::template store<0>(sums[0], sizeof sums[0]);
-    Tiles::template store<1>(sums[0] + 16, sizeof sums[0]);
-    if (!two()) return;
-    Tiles::template store<2>(sums[upper_], sizeof sums[0]);
-    Tiles::template store<3>(sums[upper_] + 16, sizeof sums[0]);
-  }
-
- private:
-  bool two() const { return rows_ > upper_; }
-  TileConfig config_;
-  int rows_ = 0, upper_ = 0;
-};
 
 /// A block's 8 steps as bytes: 4-bit codes hold steps i and i + 4 in the halves of a byte.
 template <class Isa>
@@ -91,28 +30,6 @@ void unpack_nibbles(const std::byte* block, std::byte* steps) {
     Isa::store_ints(steps + i, Isa::low_nibbles(both));
     Isa::store_ints(steps + 512 + i, Isa::high_nibbles(both));
   }
-}
-
-/// Calls work(panel, ahead, row, to) for each panel and each pass of up to 32 rows over it.
-template <class Tiles, class Work>
-void amx_passes(const PackedWeight& w, int64_t first, int64_t panels, int rows, AmxShape<Tiles>& shape, float* y,
-                int64_t y_stride, Work work) {
-  const int passes = (rows + kAmxRows - 1) / kAmxRows;
-  for (int64_t i = 0; i < panels; ++i, y += kAmxPanel) {
-    const std::byte* const panel = w.panel_data(first + i);
-    for (int pass = 0, row = 0; pass < passes; ++pass) {
-      shape.set_rows(PanelAhead::rows_of(rows - row, passes - pass));
-      work(panel, PanelAhead(w, panel, passes, pass), row, y + row * y_stride);
-      row += shape.rows();
-    }
-  }
-}
-
-inline void prefetch(PanelAhead& ahead, int bytes) {
-  if (ahead.next()) {
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(ahead.data + i);
-  }
-  ahead.data += bytes;
 }
 
 template <class Tiles, class Isa, bool kNibbles, bool kMin, bool kOffset>
@@ -131,8 +48,8 @@ void amx_coded_pass(const PackedWeight& w, const AmxShape<Tiles>& shape, const s
     prefetch(ahead, kBlockBytes);
     if constexpr (kNibbles) unpack_nibbles<Isa>(panel, steps);
     shape.zero();
-    shape.multiply(codes, kGroup, kNibbles ? steps : panel);
-    shape.store(sums);
+    shape.template multiply<false>(codes, kGroup, kNibbles ? steps : panel);
+    shape.store(sums, sizeof sums[0]);
     for (int p = 0; p < kAmxPanel; p += Isa::kLanes) {
       const Floats scale = Isa::halves(panel + kTable + 2 * p);
       const Floats min = kMin ? Isa::halves(panel + kTable + 64 + 2 * p) : Isa::zero();
@@ -212,11 +129,11 @@ void amx_channel_pass(const PackedWeight& w, const AmxShape<Tiles>& shape, const
       if (!whole) std::memset(steps + 1024, 0, 1024);
       weights = steps;
     }
-    shape.multiply(pairs[0], sizeof pairs[0], weights);
+    shape.template multiply<false>(pairs[0], sizeof pairs[0], weights);
     panel += 2 * kBlockBytes;
     codes += 2 * row_block;
   }
-  shape.store(sums);
+  shape.store(sums, sizeof sums[0]);
   for (int p = 0; p < kAmxPanel; p += Isa::kLanes) {
     const typename Isa::Ints start = Isa::load_ints(addends + p);
     const typename Isa::Floats scale = Isa::load(scales + p);
@@ -249,13 +166,13 @@ void amx_grouped_pass(const PackedWeight& w, const AmxShape<Tiles>& shape, const
     for (const int64_t end = std::min(all, done + per_group); done < end; ++done) {
       prefetch(ahead, kBlockBytes);
       unpack_nibbles<Isa>(panel, steps);
-      shape.multiply(codes, kGroup, steps);
+      shape.template multiply<false>(codes, kGroup, steps);
       for (int r = 0; r < shape.rows(); ++r) added[r] += 8 * block_sums[r];
       panel += kBlockBytes;
       codes += static_cast<int64_t>(x.rows) * kGroup;
       block_sums += x.rows;
     }
-    shape.store(sums);
+    shape.store(sums, sizeof sums[0]);
     for (int p = 0; p < kAmxPanel; p += Isa::kLanes) {
       const typename Isa::Floats scale = Isa::load(scales + p);
       for (int r = 0; r < shape.rows(); ++r) {

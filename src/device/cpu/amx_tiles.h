@@ -1,5 +1,5 @@
 #pragma once
-// Include inside a target region with amx-tile and amx-int8.
+// Include inside a target region with amx-tile, amx-int8 and amx-bf16.
 #include <cstdint>
 
 #include "device/cpu/tile_config.h"
@@ -31,6 +31,11 @@ struct AmxTiles {
   template <int kSums, int kA, int kB>
   static void dot_signed_unsigned() {
     asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
+  }
+  /// sums[m][n] += over k of a[m][2k + i] * b[k][2n + i], i = 0 and 1 apart (amx_bf16_linear.h), bfloat16 to float32.
+  template <int kSums, int kA, int kB>
+  static void dot_bf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
   }
 };
 

@@ -1,5 +1,6 @@
 #include "device/cpu/isa.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #if defined(__x86_64__)
@@ -12,6 +13,7 @@
 #endif
 
 #include "base/error.h"
+#include "device/cpu/amx_bf16.h"
 #include "device/cpu/kernels.h"
 
 namespace gristmill::device::cpu {
@@ -39,6 +41,13 @@ bool has_amx() {
   const bool sizes = (a >> 16) >= 1024 && (b & 0xffff) >= 64 && (b >> 16) >= 8 && (c & 0xffff) >= 16;
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   return sizes && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+/// Beside has_amx(): tiles of bfloat16 (leaf 7, EDX bit 22) and AVX-512's rounding to it (sub-leaf 1, EAX bit 5).
+bool has_amx_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 22 & 1) == 0) return false;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1) != 0;
 }
 #elif defined(__aarch64__)
 #if !defined(HWCAP_ASIMDDP)
@@ -93,8 +102,12 @@ std::vector<const Kernels*> usable_kernels() {
 }
 
 const Kernels& find_kernels(const std::string& name) {
-  const std::vector<const Kernels*> sets = usable_kernels();
+  std::vector<const Kernels*> sets = usable_kernels();
   if (name.empty()) return *sets.front();
+#if defined(__x86_64__)
+  if (std::any_of(sets.begin(), sets.end(), [](const Kernels* set) { return set == &amx_kernels(); }) && has_amx_bf16())
+    sets.push_back(&amx_bf16_kernels());
+#endif
   std::string list;
   for (const Kernels* set : sets) {
     if (name == set->name) return *set;

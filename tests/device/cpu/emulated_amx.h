@@ -2,10 +2,13 @@
 // What the tile instructions do, in plain C++ after the operation sections of Intel's manual (Intel 64 and IA-32
 // Architectures Software Developer's Manual, volume 2). What raises an exception there throws here.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "device/cpu/tile_config.h"
 
 namespace gristmill::device::cpu {
@@ -94,8 +97,33 @@ struct EmulatedTiles {
       }
     }
   }
+  /// TDPBF16PS: the products of even and of odd elements apart, then their sum to what was there. Fused, to nearest
+  /// even; denormals count as zero and become zero (DAZ, FTZ).
+  template <int kSums, int kA, int kB>
+  static void dot_bf16() {
+    products<kSums, kA, kB>();
+    auto& sums = state().data[kSums];
+    for (int m = 0; m < rows(kSums); ++m) {
+      for (int n = 0; n < row_bytes(kSums) / 4; ++n) {
+        float apart[2] = {0.0f, 0.0f}, sum;
+        for (int k = 0; k < row_bytes(kA) / 4; ++k)
+          for (int i = 0; i < 2; ++i)
+            apart[i] =
+                flush(std::fma(bf16(state().data[kA][m], 2 * k + i), bf16(state().data[kB][k], 2 * n + i), apart[i]));
+        std::memcpy(&sum, sums[m] + 4 * n, 4);
+        sum = flush(flush(sum) + flush(apart[0] + apart[1]));
+        std::memcpy(sums[m] + 4 * n, &sum, 4);
+      }
+    }
+  }
 
  private:
+  static float flush(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x; }
+  static float bf16(const uint8_t* row, int i) {
+    uint16_t word;
+    std::memcpy(&word, row + 2 * i, 2);
+    return flush(bf16_to_f32(word));
+  }
   template <int kSums, int kA, int kB>
   static void products() {
     static_assert(kSums != kA && kSums != kB && kA != kB, "#UD, the same tile twice");

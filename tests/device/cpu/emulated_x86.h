@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "base/half.h"
 
@@ -164,6 +165,17 @@ struct EmulatedAvx2 : EmulatedVector<8> {
     return each([&](int i) { return x.lane[i] ^ mask.lane[i]; });
   }
   static void settle(Ints&) {}
+};
+
+/// AVX-512 BF16: VCVTNE2PS2BF16, to nearest even whatever the rounding mode; denormals become zero, NaN quiet.
+struct EmulatedBf16 {
+  static void round(const float* x, int count, uint16_t (&out)[32]) {
+    for (int i = 0; i < 32; ++i) {
+      const float value = i < count ? x[i] : 0.0f;
+      const bool denormal = std::fabs(value) < std::numeric_limits<float>::min();
+      out[i] = f32_to_bf16(denormal ? std::copysign(0.0f, value) : value);
+    }
+  }
 };
 
 }  // namespace

@@ -2,12 +2,14 @@
 // emulation is held against plain sums.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "device/cpu/emulated_amx.h"
 #include "device/cpu/emulated_x86.h"
 #include "device/cpu/isa.h"
@@ -20,9 +22,10 @@
 #endif
 #include <immintrin.h>
 
-GRISTMILL_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
+GRISTMILL_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")
 
 #include "device/cpu/avx2_dot.h"
+#include "device/cpu/avx512_bf16.h"
 #include "device/cpu/avx512_vnni.h"
 
 GRISTMILL_TARGET_END
@@ -109,6 +112,27 @@ TEST(EmulatedInstructions, GiveTheBitsOfTheMachines) {
     ASSERT_EQ(results<EmulatedAvx2>(o), results<Avx2Dot>(o));
   }
 }
+
+TEST(EmulatedInstructions, RoundToBfloat16AsTheMachineDoes) {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx512bf16")) GTEST_SKIP() << "this machine has no AVX-512 BF16";
+  std::mt19937 random(3);
+  for (int i = 0; i < 1000; ++i) {
+    float x[32];
+    for (float& value : x) {
+      // Any bits: denormals, infinities and NaN too, and ties.
+      const auto bits = static_cast<uint32_t>(random());
+      value = std::bit_cast<float>(i % 2 == 0 ? bits : (bits & 0xffff0000u) | 0x8000u);
+    }
+    if (i % 5 == 0) x[i % 32] = std::bit_cast<float>(static_cast<uint32_t>(random() & 0x807fffffu));
+    for (const int count : {32, 31, 17, 16, 5, 0}) {
+      uint16_t expected[32], got[32];
+      EmulatedBf16::round(x, count, expected);
+      Avx512Bf16::round(x, count, got);
+      ASSERT_EQ(std::memcmp(got, expected, sizeof got), 0) << count;
+    }
+  }
+}
 #endif
 
 TileConfig shapes(int rows, int outputs, int depth) {
@@ -151,6 +175,21 @@ TEST(EmulatedTiles, MultiplyAsPlainSums) {
     for (int m = 0; m < rows; ++m)
       for (int n = 0; n < outputs; ++n) ASSERT_EQ(sums[m][n], expected[m][n]) << m << " " << n;
   }
+}
+
+TEST(EmulatedTiles, MultiplyBfloat16AsTheManualSays) {
+  // One output, four inputs, and what was there: 0.5 + ((1 * 3 + 2^-9 * 5) + (2 * 4 + 2^100 * a denormal, as zero)).
+  const uint16_t x[4] = {f32_to_bf16(1.0f), f32_to_bf16(2.0f), f32_to_bf16(0x1p-9f), f32_to_bf16(0x1p100f)};
+  const uint16_t w[2][2] = {{f32_to_bf16(3.0f), f32_to_bf16(4.0f)}, {f32_to_bf16(5.0f), 0x0040}};
+  float sum = 0.5f;
+  EmulatedTiles::configure(shapes(1, 1, 8));
+  EmulatedTiles::load<0>(&sum, 4);
+  EmulatedTiles::load<1>(x, 8);
+  EmulatedTiles::load<2>(w, 4);
+  EmulatedTiles::dot_bf16<0, 1, 2>();
+  EmulatedTiles::store<0>(&sum, 4);
+  EmulatedTiles::release();
+  EXPECT_EQ(sum, 0.5f + ((3.0f + 5.0f * 0x1p-9f) + 8.0f));
 }
 
 TEST(EmulatedTiles, RefuseWhatTheProcessorRefuses) {
