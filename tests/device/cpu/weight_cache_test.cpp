@@ -506,7 +506,7 @@ TEST(PackingVersion, StandsForTheseBytes) {
       }
     }
   }
-  EXPECT_EQ(kPackingVersion, 1);
+  EXPECT_EQ(kPackingVersion, 2);
   EXPECT_EQ(sum, 10738164544588370944ULL);
 }
 
