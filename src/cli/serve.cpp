@@ -38,13 +38,15 @@ void set_up_log(const ServeFlags& flags, const config::Lookup& environment) {
 
 int run(const config::ServeConfig& config, server::Listener listener) {
   const double start = server::monotonic_seconds();
-  // The engine process loads the weights while this one reads tokenizer and template.
-  const std::unique_ptr<EngineClient> client = make_process_client(config.engine, "/proc/self/exe");
+  // The engine process starts and checks the model while this one reads tokenizer and template; it takes memory when
+  // these are in order too.
+  const std::unique_ptr<EngineClient> client = make_process_client(config.engine, "/proc/self/exe", /*waits=*/true);
   server::Service service(config, std::move(listener), *client);
   std::string failure;
   std::thread loader([&] {
     try {
       const std::shared_ptr<server::ServedModel> model = server::load_served_model(config);
+      client->permit_loading();
       const engine::EngineInfo info = client->wait_ready(-1);
       model->max_model_len = info.max_model_len;
       model->vocabulary = info.vocabulary;

@@ -36,6 +36,8 @@ class EngineClient {
   /// Valid once health() has been ready. Waits for that up to `seconds` (negative: for ever) and throws Error if the
   /// engine cannot start.
   virtual engine::EngineInfo wait_ready(double seconds) = 0;
+  /// Lets an engine that was made to wait for it (make_process_client) take memory and load its weights.
+  virtual void permit_loading() {}
   /// The engine's latest figures, at most a second old.
   virtual engine::EngineStats stats() const = 0;
   /// Drops every cached block that no request uses; false when some request was running.
@@ -46,7 +48,9 @@ class EngineClient {
 std::unique_ptr<EngineClient> make_in_process_client(const engine::EngineConfig& config);
 
 /// The engine runs in a child process (`executable` is this program, started again as `engine`), which is restarted
-/// when it dies or stops answering. kill -9 of this process takes the child with it.
-std::unique_ptr<EngineClient> make_process_client(const engine::EngineConfig& config, const std::string& executable);
+/// when it dies or stops answering. kill -9 of this process takes the child with it. With `waits`, it reads and checks
+/// the model but takes no memory for it before permit_loading(): a fault that the front finds meanwhile costs nothing.
+std::unique_ptr<EngineClient> make_process_client(const engine::EngineConfig& config, const std::string& executable,
+                                                  bool waits = false);
 
 }  // namespace gristmill

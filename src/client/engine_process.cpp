@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <csignal>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,34 @@ namespace gristmill {
 namespace {
 
 constexpr int stats_interval_ms = 250;
+
+/// Progress on the terminal, and the place where loading waits until the front permits it: packing weights, the first
+/// stage of all, is what takes the reserved memory.
+class GatedProgress final : public Progress {
+ public:
+  void permit() {
+    {
+      const std::lock_guard lock(mutex_);
+      permitted_ = true;
+    }
+    changed_.notify_all();
+  }
+  void begin(std::string_view stage, uint64_t total) override {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return permitted_; });
+    }
+    shown_.begin(stage, total);
+  }
+  void advance(uint64_t units) override { shown_.advance(units); }
+  void end() override { shown_.end(); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool permitted_ = false;
+  TerminalProgress shown_;
+};
 
 class EngineProcess {
  public:
@@ -61,6 +90,9 @@ class EngineProcess {
           loader_ = std::thread([this, config] { load(config); });
           break;
         }
+        case wire::Type::load:
+          progress_.permit();
+          break;
         case wire::Type::submit:
           if (loaded_ && loop_ != nullptr) loop_->submit(wire::read_submit(frame->payload));
           break;
@@ -84,8 +116,7 @@ class EngineProcess {
 
   void load(const engine::EngineConfig& config) {
     try {
-      TerminalProgress progress;
-      auto engine = std::make_unique<engine::Engine>(config, progress);
+      auto engine = std::make_unique<engine::Engine>(config, progress_);
       const engine::EngineInfo info = engine->info();
       loop_ = std::make_unique<engine::EngineLoop>(
           std::move(engine),
@@ -112,6 +143,7 @@ class EngineProcess {
   int socket_;
   wire::FrameReader reader_;
   std::mutex write_mutex_;
+  GatedProgress progress_;
   std::atomic<bool> loaded_{false};  ///< loop_ is set, or loading has failed
   std::unique_ptr<engine::EngineLoop> loop_;
   std::thread loader_;

@@ -36,8 +36,11 @@ double seconds_since(Clock::time_point then) {
 /// put frames into the outbox, so a stuck engine never blocks the caller.
 class ProcessClient final : public EngineClient {
  public:
-  ProcessClient(const engine::EngineConfig& config, const std::string& executable)
-      : config_(config), executable_(executable), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  ProcessClient(const engine::EngineConfig& config, const std::string& executable, bool waits)
+      : config_(config),
+        executable_(executable),
+        permitted_(!waits),
+        wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (wake_fd_ < 0) throw Error("cannot make an eventfd for the engine client");
     thread_ = std::thread([this] { run(); });
   }
@@ -96,6 +99,16 @@ class ProcessClient final : public EngineClient {
     }
     if (health_ == EngineHealth::dead) throw Error(detail_);
     return info_;
+  }
+
+  void permit_loading() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (permitted_) return;
+      permitted_ = true;
+      outbox_.push_back(wire::empty_frame(wire::Type::load));
+    }
+    wake();
   }
 
   engine::EngineStats stats() const override {
@@ -212,6 +225,7 @@ class ProcessClient final : public EngineClient {
     {
       const std::lock_guard lock(mutex_);
       outbox_.assign(1, wire::hello_frame(config_));
+      if (permitted_) outbox_.push_back(wire::empty_frame(wire::Type::load));
       sent_ = 0;
     }
     last_heard_ = Clock::now();
@@ -347,6 +361,7 @@ class ProcessClient final : public EngineClient {
 
   const engine::EngineConfig config_;
   const std::string executable_;
+  bool permitted_;  ///< to load weights; under mutex_
   const int wake_fd_;
   RequestTable table_;
   std::atomic<bool> stop_{false};
@@ -372,8 +387,9 @@ class ProcessClient final : public EngineClient {
 
 }  // namespace
 
-std::unique_ptr<EngineClient> make_process_client(const engine::EngineConfig& config, const std::string& executable) {
-  return std::make_unique<ProcessClient>(config, executable);
+std::unique_ptr<EngineClient> make_process_client(const engine::EngineConfig& config, const std::string& executable,
+                                                  bool waits) {
+  return std::make_unique<ProcessClient>(config, executable, waits);
 }
 
 }  // namespace gristmill

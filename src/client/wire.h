@@ -27,6 +27,7 @@ enum class Type : uint16_t {
   reset,         ///< front -> engine: drop the prefix cache
   reset_answer,  ///< engine -> front: bool
   stop,          ///< front -> engine: end
+  load,          ///< front -> engine: weights may be loaded
 };
 
 using Bytes = std::vector<uint8_t>;

@@ -242,5 +242,25 @@ TEST(ProcessClient, KillingTheFrontTakesTheEngineWithIt) {
   ::close(pipe[1]);
 }
 
+TEST(ProcessClient, TakesNoMemoryBeforeItIsPermitted) {
+  const auto client = make_process_client(tiny_config(), "/proc/self/exe", /*waits=*/true);
+  EXPECT_FALSE(becomes(*client, EngineHealth::ready, 1s));
+  EXPECT_EQ(client->health(), EngineHealth::starting);
+  client->permit_loading();
+  EXPECT_TRUE(becomes(*client, EngineHealth::ready, 30s));
+  // One that comes after it does not wait again.
+  for (const pid_t pid : children()) ::kill(pid, SIGKILL);
+  EXPECT_TRUE(becomes(*client, EngineHealth::starting, 10s));
+  EXPECT_TRUE(becomes(*client, EngineHealth::ready, 30s));
+}
+
+TEST(ProcessClient, AFaultOfTheModelNeedsNoPermission) {
+  engine::EngineConfig config = tiny_config();
+  config.model = GRISTMILL_TEST_DIR "/golden/hf";
+  const auto client = make_process_client(config, "/proc/self/exe", /*waits=*/true);
+  EXPECT_TRUE(becomes(*client, EngineHealth::dead, 30s));
+  EXPECT_NE(client->health_detail().find("config.json"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace gristmill
