@@ -4,18 +4,15 @@
 #include <cmath>
 #include <numbers>
 
+#include "device/rope_table.h"
+
 namespace gristmill::device::cpu {
 
 void RotaryStage::run(const Frame& frame, uint32_t item, uint32_t) const {
   const RowRange range = row_range(frame, frame.tokens, item);
   for (int t = range.first; t < range.end; ++t) {
     float* const cosines = table_.row(frame, t);
-    float* const sines = cosines + table_.stride / 2;
-    for (size_t j = 0; j < rope_.inv_freq.size(); ++j) {
-      const double angle = static_cast<double>(frame.position_of[t]) * static_cast<double>(rope_.inv_freq[j]);
-      cosines[j] = static_cast<float>(std::cos(angle) * static_cast<double>(rope_.magnitude));
-      sines[j] = static_cast<float>(std::sin(angle) * static_cast<double>(rope_.magnitude));
-    }
+    rope_table(rope_, frame.position_of[t], cosines, cosines + table_.stride / 2);
   }
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "device/rope_table.h"
 
 namespace gristmill::device::reference {
 
@@ -18,10 +21,10 @@ void norm_parts(float* x, int width, const float* weight, int weight_width, floa
 
 void rotate(float* x, int heads, int head_dim, const Rope& rope, int32_t position) {
   const auto pairs = static_cast<int>(rope.inv_freq.size());
+  std::vector<float> cosines(rope.inv_freq.size()), sines(rope.inv_freq.size());
+  rope_table(rope, position, cosines.data(), sines.data());
   for (int j = 0; j < pairs; ++j) {
-    const float angle = static_cast<float>(position) * rope.inv_freq[static_cast<size_t>(j)];
-    const float c = std::cos(angle) * rope.magnitude;
-    const float s = std::sin(angle) * rope.magnitude;
+    const float c = cosines[static_cast<size_t>(j)], s = sines[static_cast<size_t>(j)];
     for (int head = 0; head < heads; ++head) {
       float& first = x[head * head_dim + j];
       float& second = x[head * head_dim + j + pairs];
