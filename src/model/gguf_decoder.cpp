@@ -240,8 +240,11 @@ class KeyMaker {
   }
 
   void minimax() {
-    std::erase_if(root_.object, [](const JsonMember& each) { return each.first == "intermediate_size"; });
-    copy("intermediate_size", "expert_feed_forward_length");
+    // The converter writes the experts' width under both names, older ones under the plain one only.
+    if (file_.has(prefix_ + "expert_feed_forward_length")) {
+      std::erase_if(root_.object, [](const JsonMember& each) { return each.first == "intermediate_size"; });
+      copy("intermediate_size", "expert_feed_forward_length");
+    }
     const std::string key = prefix_ + "expert_gating_func";
     constexpr int64_t kSigmoid = 2;
     if (const int64_t gating = file_.integer(key, kSigmoid); gating != kSigmoid)

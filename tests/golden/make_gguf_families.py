@@ -3,7 +3,7 @@
 
     make_gguf_families.py        -> gguf/NAME.gguf, to be compared with hf/NAME/golden.safetensors
 
-Matrices are bfloat16, vectors float32. There is no tokenizer inside: these files are for the model side. What differs
+Matrices are bfloat16, vectors and convolutions float32. There is no tokenizer inside: these files are for the model side. What differs
 from the Hugging Face layout: names; experts of a layer in one tensor; Qwen3.5 stores its zero-centred norms plus one,
 -exp(A_log), a convolution without its middle dimension, and value heads tiled (head h reads key head h % key heads)
 instead of grouped.
@@ -120,7 +120,7 @@ def write(name, architecture):
     out.add_block_count(config["num_hidden_layers"])
     out.add_context_length(config["max_position_embeddings"])
     out.add_embedding_length(config["hidden_size"])
-    if "intermediate_size" in config and architecture not in ("qwen35moe", "minimax-m2"):
+    if "intermediate_size" in config and architecture != "qwen35moe":
         out.add_feed_forward_length(config["intermediate_size"])
     out.add_head_count(config["num_attention_heads"])
     out.add_head_count_kv(config["num_key_value_heads"])
@@ -170,7 +170,7 @@ def write(name, architecture):
         else:
             target = {"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight",
                       "lm_head.weight": "output.weight"}.get(stem, stem)
-        if tensor.squeeze().dim() < 2 or tensor.dtype != torch.bfloat16:
+        if tensor.squeeze().dim() < 2 or tensor.dtype != torch.bfloat16 or "ssm_conv1d" in target:
             out.add_tensor(target, tensor.float().numpy())
         else:
             bits = tensor.contiguous().view(torch.int16).numpy().astype(numpy.int16)
