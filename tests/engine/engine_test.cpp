@@ -547,6 +547,31 @@ TEST_F(EngineTest, ARecurrentModelReusesHalfAPrefixFirstAndThenAllOfIt) {
   EXPECT_GT(engine->stats().state_snapshots, 0);
 }
 
+TEST_F(EngineTest, AShiftedPrefixLeavesTheHitsOfOtherClientsAlone) {
+  backend.recurrent = true;
+  config.max_model_len = 400;
+  config.num_blocks_override = 400;
+  config.block_size = 16;
+  engine = std::make_unique<Engine>(config, device::FakeBackend::program(), 400, backend, progress);
+  RequestId id = 0;
+  const auto cached = [&](int32_t client, int32_t shift) {
+    std::vector<int32_t> tokens = prompt(300, 10 + client);
+    tokens.insert(tokens.begin(), static_cast<size_t>(shift), 49);
+    for (int32_t i = 0; i < 20; ++i) tokens.push_back(static_cast<int32_t>(id * 7 + static_cast<RequestId>(i)) % 50);
+    engine->add(request(++id, tokens, 3));
+    run();
+    return results[{id, 0}].cached;
+  };
+  for (int32_t again = 0; again < 3; ++again)
+    for (int32_t client = 0; client < 3; ++client) cached(client, 0);
+  for (int32_t shift = 1; shift <= 3; ++shift) {
+    EXPECT_EQ(cached(0, shift), 0) << "shifted by " << shift;
+    EXPECT_EQ(cached(1, 0), 288) << "shifted by " << shift;
+    EXPECT_EQ(cached(2, 0), 288) << "shifted by " << shift;
+    EXPECT_GE(cached(0, shift), 150) << "shifted by " << shift;
+  }
+}
+
 TEST_F(EngineTest, AConversationGoesOnFromTheEndOfItsLastPrompt) {
   backend.recurrent = true;
   config.block_size = 16;

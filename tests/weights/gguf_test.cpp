@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 
@@ -267,6 +268,43 @@ TEST(Gguf, RefusesEveryTruncation) {
   ASSERT_THAT(open_error(folder, {whole}), IsEmpty());
   for (size_t length = 0; length < whole.size(); ++length)
     ASSERT_NE(open_error(folder, {whole.substr(0, length)}), "") << length;
+}
+
+/// KiB by which the most memory that this process ever had grows meanwhile (proc(5): VmHWM, clear_refs).
+long peak_growth(const std::function<void()>& work) {
+  std::ofstream("/proc/self/clear_refs") << 5;
+  const auto peak = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("VmHWM:")) return std::stol(line.substr(6));
+    return -1L;
+  };
+  const long before = peak();
+  EXPECT_GT(before, 0);
+  work();
+  return peak() - before;
+}
+
+// Whatever the counts and lengths of a file say, reading it takes no more memory than about its size.
+TEST(Gguf, MemoryIsBoundedByTheSizeOfTheFile) {
+  const TemporaryFolder folder;
+  std::vector<std::string> files;
+  for (const uint64_t huge : {uint64_t{1} << 28, uint64_t{1} << 40, uint64_t{1} << 61, uint64_t{1} << 63}) {
+    files.push_back(GgufBytes().header(huge, 0).bytes);
+    files.push_back(GgufBytes().header(0, huge).bytes);
+    for (const uint32_t element : {0, 6, 8})
+      files.push_back(GgufBytes().header(0, 1).array_key("a", element, huge).bytes);
+    GgufBytes key;
+    files.push_back(key.header(0, 1).put(huge).bytes);
+    GgufBytes text;
+    files.push_back(text.header(0, 1).text("k").put<uint32_t>(8).put(huge).bytes);
+    files.push_back(GgufBytes().header(1, 0).tensor("w", {huge}, 0, 0).data(64).bytes);
+    files.push_back(GgufBytes().header(1, 0).tensor("w", {4, huge}, 0, 0).data(64).bytes);
+  }
+  for (const std::string& bytes : files) {
+    const std::string path = folder.write("model.gguf", bytes);
+    EXPECT_LT(peak_growth([&] { EXPECT_NE(error_of([&] { GgufFile::open(path); }), ""); }), 8 << 10);
+  }
 }
 
 TEST(Gguf, SurvivesEveryFlippedBit) {
