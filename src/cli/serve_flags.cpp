@@ -368,6 +368,9 @@ void ServeFlags::Impl::api_flags() {
   text(group, "--response-role", "ROLE", "Role of answers (assistant)", api.response_role);
   boolean(group, "--trust-request-chat-template", "Let requests bring their own chat template",
           api.trust_request_chat_template);
+  boolean(group, "--parse-message-control-tokens",
+          "Take control tokens that messages and tools spell as such, as vLLM does (default); --no-...: as plain text",
+          api.parse_message_control_tokens);
   boolean(group, "--exclude-tools-when-tool-choice-none", "Leave tools out of the prompt under tool_choice none",
           api.exclude_tools_when_tool_choice_none);
   boolean(group, "--enable-prompt-tokens-details", "Tell cached prompt tokens in usage", api.prompt_tokens_details);

@@ -37,6 +37,7 @@ struct ApiPolicy {
   bool return_tokens_as_token_ids = false;
   std::string response_role = "assistant";
   bool trust_request_chat_template = false;
+  bool parse_message_control_tokens = true;  ///< control tokens that messages spell are taken as such
   bool exclude_tools_when_tool_choice_none = false;
   bool prompt_tokens_details = false;
   bool force_include_usage = false;

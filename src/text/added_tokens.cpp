@@ -63,13 +63,14 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
     roots_[nodes_[nodes_[0].first_child + i].byte] = nodes_[0].first_child + i;
 }
 
-int32_t AddedTokens::longest_at(std::string_view text, size_t at, bool special_too) const {
+int32_t AddedTokens::longest_at(std::string_view text, size_t at, size_t special_end) const {
   int32_t best = -1;
   uint32_t node = roots_[static_cast<uint8_t>(text[at])];
   while (node != 0) {
     const Node& here = nodes_[node];
-    if (here.token >= 0 && (special_too || !tokens_[static_cast<size_t>(here.token)].special)) best = here.token;
-    if (++at == text.size()) break;
+    ++at;
+    if (here.token >= 0 && (at <= special_end || !tokens_[static_cast<size_t>(here.token)].special)) best = here.token;
+    if (at == text.size()) break;
     const uint8_t byte = static_cast<uint8_t>(text[at]);
     const Node* first = nodes_.data() + here.first_child;
     const Node* last = first + here.children;
@@ -79,11 +80,20 @@ int32_t AddedTokens::longest_at(std::string_view text, size_t at, bool special_t
   return best;
 }
 
-bool AddedTokens::find(std::string_view text, size_t from, bool special_too, Hit& hit) const {
+bool AddedTokens::control_at(std::string_view text, size_t at) const {
+  // The longest one with control tokens is another one than without.
+  return !empty() && longest_at(text, at, text.size()) != longest_at(text, at, 0);
+}
+
+bool AddedTokens::find(std::string_view text, size_t from, bool special_too, Hit& hit,
+                       std::span<const size_t> marks) const {
   if (empty()) return false;
   for (size_t at = from; at < text.size(); ++at) {
     if (roots_[static_cast<uint8_t>(text[at])] == 0) continue;
-    const int32_t found = longest_at(text, at, special_too);
+    size_t special_end = special_too ? text.size() : 0;
+    if (const auto mark = std::upper_bound(marks.begin(), marks.end(), at); mark != marks.end())
+      special_end = std::min(special_end, *mark);
+    const int32_t found = longest_at(text, at, special_end);
     if (found < 0) continue;
     const AddedToken& token = tokens_[static_cast<size_t>(found)];
     hit = {at, at + token.text.size(), token.id};

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,10 @@ class AddedTokens {
     int32_t id;
   };
   /// The first token at or behind `from`; white space before `from` is not taken. `text` is valid UTF-8.
-  bool find(std::string_view text, size_t from, bool special_too, Hit& hit) const;
+  /// No control token is found across one of the ascending positions `marks`.
+  bool find(std::string_view text, size_t from, bool special_too, Hit& hit, std::span<const size_t> marks = {}) const;
+  /// Whether some control token begins at `at`.
+  bool control_at(std::string_view text, size_t at) const;
   bool empty() const { return nodes_.empty(); }
 
  private:
@@ -40,7 +44,8 @@ class AddedTokens {
     uint8_t byte = 0;
     int32_t token = -1;  // index in tokens_ of the token that ends here
   };
-  int32_t longest_at(std::string_view text, size_t at, bool special_too) const;
+  /// The longest token at `at`; control tokens only if they end at or before `special_end`.
+  int32_t longest_at(std::string_view text, size_t at, size_t special_end) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;

@@ -4,11 +4,35 @@
 #include <array>
 
 #include "base/error.h"
+#include "text/guarded_text.h"
 #include "text/utf8.h"
 
 namespace gristmill::text {
 
-std::vector<int32_t> SegmentTokenizer::encode(std::string_view text, bool add_special, bool parse_special) const {
+std::string SegmentTokenizer::guarded(std::string_view text) const {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    do ++at;  // valid UTF-8 or not: bytes that continue a character belong to it
+    while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80);
+    const std::string_view character = text.substr(begin, at - begin);
+    out += character;
+    if (character == guard_mark || parts_.added.control_at(text, begin) ||
+        parts_.normalized_added.control_at(text, begin)) {
+      out += guard_mark;
+    }
+  }
+  return out;
+}
+
+std::vector<int32_t> SegmentTokenizer::encode_guarded(std::string_view text, bool add_special) const {
+  if (text.find(guard_mark) == std::string_view::npos) return encode(text, add_special, true);
+  const UnguardedText plain = take_marks(text);
+  return encode(plain.text, add_special, true, plain.marks);
+}
+
+std::vector<int32_t> SegmentTokenizer::encode(std::string_view text, bool add_special, bool parse_special,
+                                              std::span<const size_t> marks) const {
   if (text.size() > INT32_MAX / 8)
     throw RequestError("", cat("a text of ", text.size(), " bytes is too long to encode"));
   if (const size_t at = find_invalid_utf8(text); at != std::string_view::npos) {
@@ -21,10 +45,11 @@ std::vector<int32_t> SegmentTokenizer::encode(std::string_view text, bool add_sp
   bool first = true, after_token = false;
   std::string storage;
   // Calls `segment` on the text between the tokens that `added` finds, and puts the tokens' ids between.
-  const auto split = [&](const AddedTokens& added, std::string_view whole, const auto& segment) {
+  const auto split = [&](const AddedTokens& added, std::string_view whole, bool special_too,
+                         std::span<const size_t> guards, const auto& segment) {
     size_t at = 0;
     AddedTokens::Hit hit{};
-    while (added.find(whole, at, parse_special, hit)) {
+    while (added.find(whole, at, special_too, hit, guards)) {
       segment(whole.substr(at, hit.begin - at));
       ids.push_back(hit.id);
       after_token = true;
@@ -32,10 +57,14 @@ std::vector<int32_t> SegmentTokenizer::encode(std::string_view text, bool add_sp
     }
     segment(whole.substr(at));
   };
-  split(parts_.added, text, [&](std::string_view raw) {
+  split(parts_.added, text, parse_special, marks, [&](std::string_view raw) {
     if (raw.empty()) return;
     const std::string_view normal = parts_.normalizer.apply(raw, storage);
-    split(parts_.normalized_added, normal, [&](std::string_view segment) {
+    // Normalizing moves what lies behind: a stretch with a mark has no normalized control tokens at all.
+    const auto begin = static_cast<size_t>(raw.data() - text.data());
+    const auto mark = std::upper_bound(marks.begin(), marks.end(), begin);
+    const bool guarded = mark != marks.end() && *mark < begin + raw.size();
+    split(parts_.normalized_added, normal, parse_special && !guarded, {}, [&](std::string_view segment) {
       if (segment.empty()) return;
       encode_segment(segment, first, after_token, work, ids);
       first = after_token = false;

@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,11 @@ struct TokenizerParts {
 /// encoded by the derived class.
 class SegmentTokenizer : public Tokenizer {
  public:
-  std::vector<int32_t> encode(std::string_view text, bool add_special, bool parse_special) const override;
+  std::vector<int32_t> encode(std::string_view text, bool add_special, bool parse_special) const override {
+    return encode(text, add_special, parse_special, {});
+  }
+  std::string guarded(std::string_view text) const override;
+  std::vector<int32_t> encode_guarded(std::string_view text, bool add_special) const override;
   std::string_view token_bytes(int32_t id, bool skip_special) const override;
   std::string decode(const std::vector<int32_t>& ids, bool skip_special) const override;
   int32_t vocabulary() const override { return parts_.vocabulary.size(); }
@@ -45,6 +50,9 @@ class SegmentTokenizer : public Tokenizer {
   const TokenizerParts& parts() const { return parts_; }
 
  private:
+  std::vector<int32_t> encode(std::string_view text, bool add_special, bool parse_special,
+                              std::span<const size_t> marks) const;
+
   TokenizerParts parts_;
 };
 

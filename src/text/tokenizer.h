@@ -19,6 +19,12 @@ class Tokenizer {
   /// `add_special`: put BOS (and EOS) as the model's files say. `parse_special`: control tokens written in the text
   /// (`<|im_end|>`) become their ids; user text passes false.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special, bool parse_special) const = 0;
+  /// `text` with a mark inside each control token that it spells (text/guarded_text.h).
+  virtual std::string guarded(std::string_view text) const { return std::string(text); }
+  /// encode() with control tokens parsed, except across the marks of guarded() parts, which are taken out.
+  virtual std::vector<int32_t> encode_guarded(std::string_view text, bool add_special) const {
+    return encode(text, add_special, true);
+  }
   /// The bytes of one token, perhaps half a character; empty for control tokens when `skip_special`. Ids outside the
   /// vocabulary give "".
   virtual std::string_view token_bytes(int32_t id, bool skip_special) const = 0;

@@ -73,6 +73,8 @@ TEST_F(ServeFlagsTest, BooleansHaveTwoFormsAndValues) {
   EXPECT_FALSE(read({"--enable-prefix-caching=false"}).engine.prefix_caching);
   EXPECT_TRUE(read({"--no-async-scheduling=False"}).engine.async_scheduling);
   EXPECT_FALSE(read({"--disable-log-stats"}).log.stats);
+  EXPECT_TRUE(read({}).api.parse_message_control_tokens);
+  EXPECT_FALSE(read({"--no-parse-message-control-tokens"}).api.parse_message_control_tokens);
   EXPECT_TRUE(read({"--no-disable-log-stats"}).log.stats);
   EXPECT_FALSE(read({"--disable-uvicorn-access-log"}).http.access_log);
   EXPECT_EQ(failure_of({"--enable-prefix-caching=maybe"}),

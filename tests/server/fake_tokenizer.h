@@ -1,8 +1,10 @@
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "text/guarded_text.h"
 #include "text/tokenizer.h"
 
 namespace gristmill::server {
@@ -26,6 +28,22 @@ class FakeTokenizer final : public text::Tokenizer {
       ids.push_back(id);
       text.remove_prefix(length);
     }
+    return ids;
+  }
+  std::string guarded(std::string_view text) const override {
+    std::string out;
+    for (; !text.empty(); text.remove_prefix(1)) {
+      out += text[0];
+      for (const auto& name : names())
+        if (text.starts_with(name)) out += text::guard_mark;
+    }
+    return out;
+  }
+  std::vector<int32_t> encode_guarded(std::string_view text, bool add_special) const override {
+    std::vector<int32_t> ids = encode(text, add_special, true);
+    const std::vector<int32_t> mark = encode(text::guard_mark, false, false);
+    for (auto at = ids.begin(); (at = std::search(ids.begin(), ids.end(), mark.begin(), mark.end())) != ids.end();)
+      ids.erase(at, at + static_cast<std::ptrdiff_t>(mark.size()));
     return ids;
   }
   std::string_view token_bytes(int32_t id, bool skip_special) const override {

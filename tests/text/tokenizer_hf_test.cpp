@@ -141,6 +141,19 @@ TEST(HfTokenizer, ControlTokensInATextAreTakenOnlyWhereTheyAreParsed) {
   EXPECT_EQ(tokenizer->encode("mill 19", false, true), tokenizer->encode("mill 19", false, false));
 }
 
+TEST(HfTokenizer, ControlTokensInGuardedTextAreText) {
+  const auto tokenizer = make_hf_tokenizer(small_json(), "");
+  for (const char* text : {"mill", "mill [MASK", "mid", "[", "\ufdd0", "19\ufdd0\ufdd0[EOS]\ufdd0"}) {
+    const std::vector<int32_t> plain = tokenizer->encode(text, false, false);
+    EXPECT_EQ(tokenizer->encode_guarded(tokenizer->guarded(text), false), plain) << text;
+  }
+  // mid is no control token: it is found wherever it stands.
+  EXPECT_EQ(tokenizer->encode_guarded("[BOS]" + tokenizer->guarded("mill[EOS]mid") + "[EOS]", true),
+            (std::vector<int32_t>{12, 12, 9, 16, 13, 13}));
+  EXPECT_EQ(tokenizer->encode_guarded("[BOS]mill[EOS]", false), (std::vector<int32_t>{12, 9, 13}));
+  EXPECT_EQ(tokenizer->guarded("mill 19"), "mill 19");
+}
+
 TEST(HfTokenizer, EdgesBesideAddedTokensAndAtBothEnds) {
   const auto tokenizer = make_hf_tokenizer(small_json(), "");
   const auto encode = [&](const std::string& text) { return tokenizer->encode(text, false, true); };

@@ -58,8 +58,12 @@ Job prepare_completion(const CompletionRequest& request, const ServedModel& mode
 /// A request may name the model or not; any other name is ApiError 404.
 void check_model_name(const std::optional<std::string>& name, const ServedModel& model);
 
-/// The chat's prompt text; `messages` are converted already.
+/// The chat's prompt text; `messages` are converted already. Guarded (text/guarded_text.h) where the policy says so.
 std::string render_chat(const ChatRequest& request, boost::json::array messages, const ServedModel& model,
                         const ApiPolicy& policy);
+
+/// The ids of what render_chat() gave. Throws RequestError with an empty field.
+std::vector<int32_t> encode_chat(const std::string& text, bool add_special, const ServedModel& model,
+                                 const ApiPolicy& policy);
 
 }  // namespace gristmill::server::openai

@@ -184,18 +184,35 @@ void finish(const CommonFields& fields, const ServedModel& model, Job& job) {
   }
 }
 
-std::vector<int32_t> encode(const std::string& text, bool add_special, const char* field, const CommonFields& fields,
-                            const ServedModel& model) {
+std::vector<int32_t> encode_prompt(const std::string& text, const CommonFields& fields, const ServedModel& model) {
   if (!fields.truncate_prompt_tokens) check_text_size(text, model);
   try {
     // Control tokens written in a prompt are parsed, as transformers and vLLM do: clients send rendered chats here.
-    return model.tokenizer->encode(text, add_special, true);
+    return model.tokenizer->encode(text, fields.add_special_tokens.value_or(true), true);
   } catch (const RequestError& error) {
-    throw value_error(cat(field, ": ", error.what()), field);
+    throw value_error(cat("prompt: ", error.what()), "prompt");
+  }
+}
+
+/// Marks the control tokens that any text in `value` spells.
+void guard(json::value& value, const text::Tokenizer& tokenizer) {
+  if (value.is_string()) {
+    json::string& text = value.get_string();
+    text = tokenizer.guarded({text.data(), text.size()});
+  } else if (value.is_array()) {
+    for (json::value& each : value.get_array()) guard(each, tokenizer);
+  } else if (value.is_object()) {
+    for (auto& each : value.get_object()) guard(each.value(), tokenizer);
   }
 }
 
 }  // namespace
+
+std::vector<int32_t> encode_chat(const std::string& text, bool add_special, const ServedModel& model,
+                                 const ApiPolicy& policy) {
+  return policy.parse_message_control_tokens ? model.tokenizer->encode(text, add_special, true)
+                                             : model.tokenizer->encode_guarded(text, add_special);
+}
 
 void check_model_name(const std::optional<std::string>& name, const ServedModel& model) {
   if (!name || name->empty() || model.answers_to(*name)) return;
@@ -223,6 +240,10 @@ std::string render_chat(const ChatRequest& request, json::array messages, const 
   kwargs["add_generation_prompt"] = request.add_generation_prompt;
   if (!request.tools.empty() && (request.tools_in_prompt || !policy.exclude_tools_when_tool_choice_none)) {
     kwargs["tools"] = request.tools;
+  }
+  if (!policy.parse_message_control_tokens) {
+    for (json::value& message : messages) guard(message, *model.tokenizer);
+    for (auto& entry : kwargs) guard(entry.value(), *model.tokenizer);
   }
   if (request.continue_final_message) {
     json::object& last = messages.back().get_object();
@@ -267,8 +288,13 @@ Job prepare_chat(const ChatRequest& request, const ServedModel& model, const Api
     job.warnings.push_back("tool calls come back as text: tool parsing is not supported yet");
   }
   const std::string text = render_chat(request, std::move(messages), model, policy);
+  if (!fields.truncate_prompt_tokens) check_text_size(text, model);
   Prompt prompt;
-  prompt.ids = encode(text, fields.add_special_tokens.value_or(false), "messages", fields, model);
+  try {
+    prompt.ids = encode_chat(text, fields.add_special_tokens.value_or(false), model, policy);
+  } catch (const RequestError& error) {
+    throw value_error(cat("messages: ", error.what()), "messages");
+  }
   job.prompts.push_back(std::move(prompt));
   finish(fields, model, job);
   return job;
@@ -284,7 +310,7 @@ Job prepare_completion(const CompletionRequest& request, const ServedModel& mode
   for (const auto& sent : request.prompts) {
     Prompt prompt;
     if (const std::string* text = std::get_if<std::string>(&sent)) {
-      prompt.ids = encode(*text, fields.add_special_tokens.value_or(true), "prompt", fields, model);
+      prompt.ids = encode_prompt(*text, fields, model);
       if (fields.echo) prompt.text = *text;
     } else {
       prompt.ids = std::get<std::vector<int32_t>>(sent);

@@ -18,7 +18,7 @@ std::vector<int32_t> chat_ids(const json::object& body, const ServedModel& model
   ChatRequest request = parse_chat_request(body);
   request.common.ignored.clear();
   const std::string text = render_chat(request, template_messages(request.messages), model, policy);
-  return model.tokenizer->encode(text, request.common.add_special_tokens.value_or(false), true);
+  return encode_chat(text, request.common.add_special_tokens.value_or(false), model, policy);
 }
 
 }  // namespace
