@@ -12,6 +12,7 @@ BpeTokenizer::BpeTokenizer(BpeParts parts)
       merges_(std::move(parts.merges)),
       pretokenizer_(std::move(parts.pretokenizer)),
       spelling_(parts.spelling),
+      metaspace_(parts.metaspace),
       ignore_merges_(parts.ignore_merges),
       add_prefix_space_(parts.add_prefix_space),
       byte_fallback_(parts.byte_fallback),
@@ -196,8 +197,21 @@ void BpeTokenizer::merge(std::string_view piece, EncodingWork& work, std::vector
   ids.insert(ids.end(), work.symbols.begin(), work.symbols.end());
 }
 
-void BpeTokenizer::encode_segment(std::string_view text, bool, bool, EncodingWork& work,
+void BpeTokenizer::encode_segment(std::string_view text, bool first, bool after_token, EncodingWork& work,
                                   std::vector<int32_t>& ids) const {
+  std::string spaced;
+  if (metaspace_ != Metaspace::none) {
+    const bool prefix = metaspace_ == Metaspace::always || (metaspace_ == Metaspace::first && first && !after_token);
+    if (prefix && text.front() != ' ' && !text.starts_with(sentencepiece_space)) spaced = sentencepiece_space;
+    for (const char c : text) {
+      if (c == ' ') {
+        spaced += sentencepiece_space;
+      } else {
+        spaced += c;
+      }
+    }
+    text = spaced;
+  }
   std::string prefixed;
   if (add_prefix_space_ && text.front() != ' ') {
     prefixed = ' ';

@@ -12,13 +12,23 @@
 
 namespace gristmill::text {
 
+/// Metaspace's treatment of a segment: spaces become U+2581, and one is put in front of a segment that does not begin
+/// with it.
+enum class Metaspace : uint8_t {
+  none,    ///< segments are left alone
+  never,   ///< spaces are written so, and none is added
+  first,   ///< only where the segment begins the text
+  always,  ///< also behind added tokens
+};
+
 /// What makes a byte-pair tokenizer, whichever file it came from.
 struct BpeParts {
   TokenizerParts common;
   MergeTable merges;
   Pretokenizer pretokenizer;
   Spelling spelling = Spelling::byte_level;
-  bool ignore_merges = false;     ///< a word that is a token is taken whole
+  bool ignore_merges = false;  ///< a word that is a token is taken whole
+  Metaspace metaspace = Metaspace::none;
   bool add_prefix_space = false;  ///< ByteLevel's: a segment that does not begin with a space gets one
   bool byte_fallback = false;     ///< sentencepiece spelling: characters without a token become <0xNN> tokens
   bool fuse_unknown = false;      ///< neighbouring unknown characters become one unknown token
@@ -51,6 +61,7 @@ class BpeTokenizer final : public SegmentTokenizer {
   MergeTable merges_;
   Pretokenizer pretokenizer_;
   Spelling spelling_;
+  Metaspace metaspace_;
   bool ignore_merges_, add_prefix_space_, byte_fallback_, fuse_unknown_;
   int32_t unknown_;
   bool cuts_at_borders_ = false;

@@ -113,6 +113,7 @@ void read_normalizer(const Entry& entry, Normalizer& normalizer) {
 
 struct Pretokenization {
   std::vector<SplitStep> steps;
+  Metaspace metaspace = Metaspace::none;
   bool byte_level = false;
   bool add_prefix_space = false;
 };
@@ -127,6 +128,18 @@ SplitBehavior behavior_of(const Entry& entry) {
   entry.refuse("behavior", cat("unknown behavior \"", name, "\""));
 }
 
+/// The older form has add_prefix_space instead of prepend_scheme.
+Metaspace read_metaspace(const Entry& entry) {
+  if (entry.string("replacement", sentencepiece_space) != sentencepiece_space)
+    entry.refuse("replacement", "only U+2581 is supported");
+  const std::string_view scheme =
+      entry.string("prepend_scheme", entry.boolean("add_prefix_space", true) ? "always" : "never");
+  if (scheme == "always") return Metaspace::always;
+  if (scheme == "first") return Metaspace::first;
+  if (scheme == "never") return Metaspace::never;
+  entry.refuse("prepend_scheme", cat(weights::quoted(scheme), " is not supported; always, first, never are"));
+}
+
 void read_pretokenizer(const Entry& entry, Pretokenization& out) {
   const std::string_view type = entry.type();
   if (type == "Sequence") {
@@ -134,6 +147,16 @@ void read_pretokenizer(const Entry& entry, Pretokenization& out) {
     return;
   }
   if (out.byte_level) entry.refuse("type", cat("\"", type, "\" behind ByteLevel is not supported"));
+  if (type == "Metaspace") {
+    if (!out.steps.empty() || out.metaspace != Metaspace::none)
+      entry.refuse("type", "Metaspace is supported only as the first step");
+    out.metaspace = read_metaspace(entry);
+    if (entry.boolean("split", true))
+      out.steps.push_back({Regex(R"(\x{2581})"), SplitBehavior::merged_with_next, false});
+    return;
+  }
+  if (type == "ByteLevel" && out.metaspace != Metaspace::none)
+    entry.refuse("type", "\"ByteLevel\" behind Metaspace is not supported");
   if (type == "Split") {
     const Entry pattern = entry.entry("pattern");
     const bool regex = pattern.find("Regex") != nullptr;
@@ -150,7 +173,8 @@ void read_pretokenizer(const Entry& entry, Pretokenization& out) {
     }
     if (entry.boolean("use_regex", true)) out.steps.push_back({Regex(gpt2_pattern), SplitBehavior::isolated, false});
   } else {
-    entry.refuse("type", cat("pre-tokenizer \"", type, "\" is not supported; Split, Digits, ByteLevel, Sequence are"));
+    entry.refuse("type", cat("pre-tokenizer \"", type,
+                             "\" is not supported; Split, Digits, ByteLevel, Metaspace, Sequence are"));
   }
 }
 
@@ -170,11 +194,14 @@ void read_decoder(const Entry& entry, Decoding& out) {
       entry.refuse("pattern", "only U+2581 to a space is supported");
     }
     out.sentencepiece = true;
+  } else if (type == "Metaspace") {
+    out.sentencepiece = true;
+    out.strip = read_metaspace(entry) != Metaspace::never;
   } else if (type == "Strip") {
     out.strip = true;
   } else if (type != "ByteFallback" && type != "Fuse") {
-    entry.refuse("type",
-                 cat("decoder \"", type, "\" is not supported; ByteLevel, Replace, ByteFallback, Fuse, Strip are"));
+    entry.refuse("type", cat("decoder \"", type,
+                             "\" is not supported; ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip are"));
   }
 }
 
@@ -329,6 +356,7 @@ std::unique_ptr<Tokenizer> make_hf_tokenizer(std::string_view tokenizer_json, st
   parts.spelling = pretokenization.byte_level ? Spelling::byte_level : Spelling::sentencepiece;
   parts.pretokenizer = Pretokenizer(std::move(pretokenization.steps));
   parts.add_prefix_space = pretokenization.add_prefix_space;
+  parts.metaspace = pretokenization.metaspace;
   parts.ignore_merges = model.boolean("ignore_merges", false);
   parts.byte_fallback = model.boolean("byte_fallback", false);
   parts.fuse_unknown = model.boolean("fuse_unk", false);

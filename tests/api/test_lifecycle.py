@@ -1,7 +1,9 @@
 """Starting, failing, restarting and ending."""
+import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -10,7 +12,7 @@ import time
 import httpx
 import pytest
 
-from conftest import BINARY, MODEL, eventually, metric
+from conftest import BINARY, MODEL, ROOT, eventually, metric
 
 LONG = {"prompt": "The", "max_tokens": 1500, "stream": True, "ignore_eos": True, "temperature": 1}
 
@@ -80,6 +82,47 @@ def test_memory_that_does_not_suffice_is_refused_with_what_would(start_server, f
     server.reader.join(5)
     for word in words:
         assert word in server.log
+
+
+def tokenizer_json(tokens, model="BPE"):
+    vocab = {chr(0x21 + i) if i < 94 else f"t{i}": i for i in range(tokens)}
+    return json.dumps({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+                       "decoder": {"type": "ByteLevel"}, "model": {"type": model, "vocab": vocab, "merges": []}})
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("family, tokenizer, damage, words", [
+    ("llama", tokenizer_json(96, "Unigram"), None, ["tokenizer.json: model.type", '"Unigram"', "BPE is"]),
+    ("llama", tokenizer_json(200), None, ["tokenizer.json", "200 tokens", "96 rows", "vocab_size", "config.json"]),
+    ("llama", tokenizer_json(96), lambda f: cut_short(f / "model.safetensors"), ["model.safetensors", "truncated"]),
+    ("qwen3_moe", tokenizer_json(96), lambda f: (f / "weights-00002-of-00002.safetensors").unlink(),
+     ["weights.safetensors.index.json", '"weights-00002-of-00002.safetensors"']),
+    ("qwen3_5_moe", tokenizer_json(96),
+     lambda f: (f / "config.json").write_text((f / "config.json").read_text().replace('"num_experts"', '"x"')),
+     ["config.json", '"num_experts"', "missing"]),
+    ("llama", tokenizer_json(96),
+     lambda f: (f / "config.json").write_text((f / "config.json").read_text().replace('"llama3"', '"longrope"')),
+     ["config.json", "rope_type", '"longrope"', "supported: default, linear, llama3, yarn, mrope"]),
+])
+def test_a_folder_with_a_fault_ends_with_one_message_before_memory_is_taken(start_server, tmp_path, family, tokenizer,
+                                                                             damage, words):
+    folder = tmp_path / "model"
+    shutil.copytree(ROOT / "tests" / "golden" / "hf" / family, folder,
+                    ignore=shutil.ignore_patterns("golden.safetensors"))
+    (folder / "tokenizer.json").write_text(tokenizer)
+    if damage is not None:
+        damage(folder)
+    server = start_server("--max-model-len", "64", model=folder)
+    assert server.process.wait(20) == 1
+    server.reader.join(5)
+    errors = [line for line in server.lines if "error" in line.lower()]
+    assert len(errors) == 1 and errors[0].startswith("gristmill: error: "), server.log
+    for word in words:
+        assert word in errors[0]
+    assert "Loading weights took" not in server.log and "packing" not in server.log
 
 
 def test_api_key_from_the_environment(start_server):

@@ -208,6 +208,16 @@ TEST(HfConfig, ListsWhatIsSupported) {
   EXPECT_THAT(error_of([&] { load_model(empty.path(""), {}); }), HasSubstr("config.json"));
 }
 
+TEST(HfConfig, ATiedHeadIsTheEmbeddingAndAnotherOneMustBeThere) {
+  Folder tied("llama");  // it has a head of its own, which is then left aside
+  tied.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_TRUE(tied.load().config.tied_embeddings);
+  EXPECT_FALSE(Folder("llama").load().config.tied_embeddings);
+  EXPECT_TRUE(Folder("qwen3").load().config.tied_embeddings);
+  EXPECT_THAT(Folder("qwen3").replace("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false").error(),
+              AllOf(HasSubstr("\"lm_head.weight\""), HasSubstr("missing")));
+}
+
 TEST(HfConfig, ListsMissingAndSurplusTensorsTogether) {
   const std::string first = "model.layers.0.self_attn.q_proj.weight", second = "model.layers.1.mlp.up_proj.weight";
   const std::string error = Folder("llama")

@@ -141,6 +141,58 @@ TEST(HfTokenizer, ControlTokensInATextAreTakenOnlyWhereTheyAreParsed) {
   EXPECT_EQ(tokenizer->encode("mill 19", false, true), tokenizer->encode("mill 19", false, false));
 }
 
+std::unique_ptr<Tokenizer> metaspace_tokenizer(const std::string& scheme, const std::string& decoder) {
+  std::string vocabulary =
+      R"("<unk>":0,"<s>":1,"</s>":2,"▁":3,"a":4,"b":5,"c":6,"▁a":7,"▁ab":8,"ab":9,"▁▁":10,"bc":11)";
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[16];
+    std::snprintf(name, sizeof name, ",\"<0x%02X>\":", static_cast<unsigned>(byte));
+    vocabulary += name + std::to_string(12 + byte);
+  }
+  return make_hf_tokenizer(
+      R"({"pre_tokenizer":{"type":"Metaspace","replacement":"▁",)" + scheme + R"(},"decoder":)" + decoder +
+          R"(,"added_tokens":[{"id":1,"content":"<s>","special":true},{"id":2,"content":"</s>","special":true}],
+          "model":{"type":"BPE","unk_token":"<unk>","fuse_unk":true,"byte_fallback":true,
+          "merges":["▁ a","a b","▁ ab","▁ ▁","b c"],"vocab":{)" +
+          vocabulary + "}}}",
+      "");
+}
+
+// Ids and texts are those of the `tokenizers` library.
+TEST(HfTokenizer, MetaspaceWritesSpacesAndPutsOneInFront) {
+  const std::string decoder = R"({"type":"Sequence","decoders":[
+      {"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},
+      {"type":"Strip","content":" ","start":1,"stop":0}]})";
+  struct Case {
+    const char* text;
+    std::vector<int32_t> always, first, never;
+  };
+  const Case cases[] = {{"ab", {7, 5}, {7, 5}, {9}},
+                        {" ab", {7, 5}, {7, 5}, {7, 5}},
+                        {"  ab a", {3, 7, 5, 7}, {3, 7, 5, 7}, {3, 7, 5, 7}},
+                        {"ab</s>ab", {7, 5, 2, 7, 5}, {7, 5, 2, 9}, {9, 2, 9}},
+                        {"<s>ab c", {1, 7, 5, 3, 6}, {1, 9, 3, 6}, {1, 9, 3, 6}},
+                        {" ", {3}, {3}, {3}},
+                        {"a  bé", {7, 10, 5, 207, 181}, {7, 10, 5, 207, 181}, {4, 10, 5, 207, 181}},
+                        {"▁ab", {7, 5}, {7, 5}, {7, 5}},
+                        {"</s> ab", {2, 7, 5}, {2, 7, 5}, {2, 7, 5}}};
+  const auto always = metaspace_tokenizer(R"("prepend_scheme":"always","split":false)", decoder);
+  const auto first = metaspace_tokenizer(R"("prepend_scheme":"first","split":false)", decoder);
+  const auto never = metaspace_tokenizer(R"("prepend_scheme":"never","split":false)", decoder);
+  for (const Case& each : cases) {
+    EXPECT_EQ(always->encode(each.text, false, true), each.always) << each.text;
+    EXPECT_EQ(first->encode(each.text, false, true), each.first) << each.text;
+    EXPECT_EQ(never->encode(each.text, false, true), each.never) << each.text;
+  }
+  const auto split = metaspace_tokenizer(R"("add_prefix_space":true)", decoder);  // no merge crosses a word
+  EXPECT_EQ(split->encode("a  bé", false, true), (std::vector<int32_t>{7, 3, 3, 5, 207, 181}));
+  EXPECT_EQ(split->decode({3, 7, 5, 7}, false), " ab a");
+  EXPECT_EQ(first->decode({7, 5, 2, 9}, false), "ab</s>ab");
+  const auto own = metaspace_tokenizer(R"("prepend_scheme":"never")",
+                                       R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"never"})");
+  EXPECT_EQ(own->decode({7, 5}, false), " ab");
+}
+
 TEST(HfTokenizer, ControlTokensInGuardedTextAreText) {
   const auto tokenizer = make_hf_tokenizer(small_json(), "");
   for (const char* text : {"mill", "mill [MASK", "mid", "[", "\ufdd0", "19\ufdd0\ufdd0[EOS]\ufdd0"}) {
