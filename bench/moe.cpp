@@ -154,9 +154,11 @@ void bench_moe(const Kernels& kernels, const Peaks& peaks) {
       for (const int tokens : {1, 8, 64}) {
         const double bandwidth = measure_read(96 << 20);
         const double ops = 2.0 * 3 * kHidden * width * kTopK * tokens;
-        std::vector<double> shares, rates, times;
+        struct Step {
+          double share, seconds, bytes;
+        };
+        std::vector<Step> all;
         double experts = 0;
-        bool reads = true;
         const int steps = tokens == 1 ? 24 : tokens == 8 ? 8 : 4;
         for (int i = 0; i <= steps; ++i) {
           const int touched = layer.route(tokens, random);
@@ -165,17 +167,17 @@ void bench_moe(const Kernels& kernels, const Peaks& peaks) {
           const double seconds = thread_seconds() - start;
           if (i == 0) continue;
           const double bytes = touched * layer.expert_bytes();
-          reads = bytes / bandwidth > ops / peak;
-          shares.push_back(std::max(ops / peak, bytes / bandwidth) / seconds);
-          rates.push_back(bytes / seconds);
-          times.push_back(seconds);
+          all.push_back({std::max(ops / peak, bytes / bandwidth) / seconds, seconds, bytes});
           experts += static_cast<double>(touched) / steps;
         }
+        std::sort(all.begin(), all.end(), [](const Step& a, const Step& b) { return a.share < b.share; });
+        const Step& middle = all[all.size() / 2];
         std::printf(
             "%-9s experts %s 256 x %d x %d, %2d tokens (%5.1f experts): %7.2f ms, %5.1f GB/s, %6.1f GOP/s, "
             "%4.2f of the roof (%s)\n",
-            kernels.name, nibbles ? "int4" : "int8", kHidden, width, tokens, experts, median(times) * 1e3,
-            median(rates) * 1e-9, ops / median(times) * 1e-9, median(shares), reads ? "read" : "ops");
+            kernels.name, nibbles ? "int4" : "int8", kHidden, width, tokens, experts, middle.seconds * 1e3,
+            middle.bytes / middle.seconds * 1e-9, ops / middle.seconds * 1e-9, middle.share,
+            middle.bytes / bandwidth > ops / peak ? "read" : "ops");
         std::fflush(stdout);
       }
     }

@@ -26,10 +26,33 @@ CASES = {
     "batch16": (16, 32, 128, 32, 0, "total_tokens_per_cpu_s"),
     "batch32": (32, 64, 128, 32, 0, "total_tokens_per_cpu_s"),
 }
+
+
+def neighbour(url, model, pid):
+    """One stream undisturbed, then while another process burns the last of the cores, per second of wall time: the
+    servers have a thread for every core, so each of their steps meets the neighbour."""
+    def speed():
+        return load.run(url, model, pid, 1, 1, 16, 96, 0)["output_tokens_per_s"]
+
+    undisturbed = speed()
+    core = max(os.sched_getaffinity(0))
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"],
+                              preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    try:
+        time.sleep(0.5)
+        disturbed = speed()
+    finally:
+        burner.kill()
+        burner.wait()
+    return {"undisturbed_tok_s": undisturbed, "disturbed_tok_s": disturbed, "kept": disturbed / undisturbed}
+
+
 SCENES = {
     "interfere": ("long prompts while 4 streams run", load.interfere),
     "prefix": ("400 shared + 40 new tokens", load.prefix),
+    "neighbour": ("a neighbour burns one of the cores", neighbour),
 }
+WHOLE_MACHINE = {"neighbour"}  # cases that want a thread for every core
 
 
 def free_port():
@@ -98,6 +121,10 @@ def report(cases, servers, figures):
             runs = figures[(case, name)]
             middle = {key: statistics.median(r[key] for r in runs) for key in runs[0]}
             print(f"{name}: {SCENES[case][0]}: " + ", ".join(f"{key} {value:.3g}" for key, value in middle.items()))
+        if case == "neighbour" and {"gristmill", "llama.cpp"} <= set(servers):
+            pairs = zip(figures[(case, "gristmill")], figures[(case, "llama.cpp")])
+            print("disturbed, gristmill / llama.cpp: %.2f"
+                  % statistics.median(a["disturbed_tok_s"] / b["disturbed_tok_s"] for a, b in pairs))
 
 
 def main():
@@ -109,9 +136,13 @@ def main():
     parser.add_argument("--slots", type=int, default=32)
     parser.add_argument("--context", type=int, default=2304)
     parser.add_argument("--flags", default="", help="more flags for gristmill")
-    parser.add_argument("--cases", default=",".join([*CASES, *SCENES]))
+    parser.add_argument("--cases", default=",".join(case for case in [*CASES, *SCENES] if case not in WHOLE_MACHINE))
     parser.add_argument("--only", choices=["gristmill", "llama.cpp"])
     args = parser.parse_args()
+    cases = args.cases.split(",")
+    cores = len(os.sched_getaffinity(0))
+    if WHOLE_MACHINE & set(cases) and args.threads != cores:
+        parser.error(f"{', '.join(WHOLE_MACHINE & set(cases))}: wants a thread for every core, --threads {cores}")
 
     import xllamacpp
 
@@ -133,7 +164,6 @@ def main():
             wait_healthy(port, process)
             print(f"{name}: healthy after {time.perf_counter() - began:.2f} s, "
                   f"{load.cpu_seconds(process.pid):.2f} CPU s, {load.resident_bytes(process.pid) / 2**20:.0f} MiB")
-        cases = args.cases.split(",")
         figures = {}
         for round_number in range(args.rounds + 1):  # the first round warms up
             for case in cases:
