@@ -15,7 +15,7 @@ boost_version() {
 if command -v apt-get >/dev/null; then
   boost=$(boost_version)
   build_packages="g++ cmake ninja-build pkg-config libboost$boost-dev libboost-json$boost-dev libssl-dev zlib1g-dev
-    libpcre2-dev libutf8proc-dev libcli11-dev"
+    libpcre2-dev libutf8proc-dev libcli11-dev libhwloc-dev"
 else
   build_packages=""
 fi

@@ -3,14 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <vector>
-
-#include "base/compute_team.h"
 
 namespace gristmill {
 namespace {
@@ -80,19 +78,20 @@ int quota_cores(const std::string& root) {
   return lowest == kNoQuota ? 0 : static_cast<int>(std::min<int64_t>(lowest, std::numeric_limits<int>::max()));
 }
 
-int numa_nodes(const std::string& root) {
-  std::ifstream file(root + "/sys/devices/system/node/has_memory");
-  int nodes = 0;
-  for (std::string range; std::getline(file, range, ',');) {  // "0", "0-1,4"
-    int first = 0, last = 0;
-    const int numbers = std::sscanf(range.c_str(), "%d-%d", &first, &last);
-    if (numbers > 0 && first >= 0) nodes += numbers == 1 ? 1 : std::clamp(last - first + 1, 0, 1 << 16);
-  }
-  return std::max(1, nodes);
+int Topology::cores() const {
+  int sum = 0;
+  for (const CpuDomain& domain : domains) sum += domain.cores;
+  return sum;
 }
 
-int usable_cores() {
-  int cores = 0;
+int Topology::numa_nodes() const {
+  std::set<int> nodes;
+  for (const CpuDomain& domain : domains) nodes.insert(domain.numa_node);
+  return std::max(1, static_cast<int>(nodes.size()));
+}
+
+int usable_cores(const Topology& topology) {
+  int cores = topology.cores();
   // The mask may be longer than cpu_set_t on large machines; the kernel says so with EINVAL.
   for (int bits = 1024; bits <= 1 << 20 && cores == 0; bits *= 2) {
     std::vector<unsigned long> mask(static_cast<size_t>(bits) / (8 * sizeof(unsigned long)));

@@ -11,6 +11,7 @@
 #include "cli/chat_backend.h"
 #include "client/engine_client.h"
 #include "config/environment.h"
+#include "config/host_topology.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/text_model.h"
@@ -91,7 +92,10 @@ class EngineChat final : public ChatBackend {
     config.model = model;
     config.threads = threads;
     config.max_num_seqs = 1;
-    config.weight_cache_dir = config::weight_cache_folder(config::process_environment());
+    const config::Lookup environment = config::process_environment();
+    config.weight_cache_dir = config::weight_cache_folder(environment);
+    config.topology = config::host_topology(environment);
+    if (threads == 0) config.threads = config::default_threads(config.topology, environment);
     client_ = make_in_process_client(config);  // loads while the tokenizer is built
     const text::TextModel text_model = text::load_text_model(model);
     tokenizer_ = text_model.tokenizer;

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <optional>
 
-#include "base/compute_team.h"
 #include "base/error.h"
 #include "base/terminal_progress.h"
+#include "base/topology.h"
 #include "cli/command_line.h"
 #include "cli/perplexity.h"
 #include "quantize/quantizer.h"

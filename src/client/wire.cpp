@@ -117,6 +117,16 @@ class Reader {
   std::span<const uint8_t> bytes_;
 };
 
+template <class C, class T>
+  requires std::is_same_v<std::remove_const_t<T>, CpuDomain>
+void fields(C& c, T& v) {
+  c(v.numa_node), c(v.cores), c(v.cpus);
+}
+template <class C, class T>
+  requires std::is_same_v<std::remove_const_t<T>, Topology>
+void fields(C& c, T& v) {
+  c(v.domains), c(v.bind);
+}
 // One list of fields per message; C is Writer with const structs or Reader with mutable ones.
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineConfig>
@@ -127,7 +137,8 @@ void fields(C& c, T& v) {
   c(v.num_blocks_override), c(v.memory_utilization), c(v.prefix_caching), c(v.chunked_prefill), c(v.async_scheduling);
   c(v.policy), c(v.logprobs_mode), c(v.seed), c(v.watchdog_seconds), c(v.max_num_partial_prefills);
   c(v.max_long_partial_prefills), c(v.trace_path), c(v.prefix_hash), c(v.quantization), c(v.float_linears);
-  c(v.load_format), c(v.hf_overrides), c(v.weight_cache_dir), c(v.weight_cache_bytes), c(v.weight_residence);
+  c(v.load_format), c(v.hf_overrides), c(v.weight_cache_dir), c(v.weight_cache_bytes), c(v.weight_residence),
+      c(v.topology);
 }
 template <class C, class T>
   requires std::is_same_v<std::remove_const_t<T>, engine::EngineInfo>

@@ -4,14 +4,20 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/compute_team.h"
+#include "base/topology.h"
+#include "config/host_topology.h"
 #include "config/human_number.h"
 
 namespace gristmill::config {
 namespace {
 
-constexpr const char* read_variables[] = {"VLLM_LOGGING_LEVEL", "VLLM_API_KEY", "VLLM_CPU_KVCACHE_SPACE",
-                                          "VLLM_SERVER_DEV_MODE", "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"};
+constexpr const char* read_variables[] = {"VLLM_LOGGING_LEVEL",
+                                          "VLLM_API_KEY",
+                                          "VLLM_CPU_KVCACHE_SPACE",
+                                          "VLLM_SERVER_DEV_MODE",
+                                          "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH",
+                                          "VLLM_CPU_OMP_THREADS_BIND",
+                                          "VLLM_CPU_NUM_OF_RESERVED_CPU"};
 
 bool is_on(const std::optional<std::string>& value) {
   return value && (*value == "1" || *value == "true" || *value == "True");
@@ -66,6 +72,7 @@ void apply_environment(ServeConfig& config, const Lookup& lookup) {
       config.engine.cache_bytes = gib << 30;
     }
   }
+  config.engine.topology = host_topology(lookup);
   if (config.engine.threads == 0) {
     const auto own = lookup("GRISTMILL_THREADS");
     const auto omp = lookup("OMP_NUM_THREADS");
@@ -75,12 +82,14 @@ void apply_environment(ServeConfig& config, const Lookup& lookup) {
       config.engine.threads = static_cast<int32_t>(threads);
     } else if (omp && omp->size() < 5 && std::atoi(omp->c_str()) > 1) {
       // Guides set it to 1 for engines whose work is elsewhere; here that would idle the machine, so it only caps.
-      config.engine.threads = std::min<int32_t>(usable_cores(), std::atoi(omp->c_str()));
+      config.engine.threads =
+          std::min<int32_t>(default_threads(config.engine.topology, lookup), std::atoi(omp->c_str()));
       LOG_INFO("OMP_NUM_THREADS=", *omp, ": taken as a cap, ", config.engine.threads, " threads compute");
     } else if (omp && *omp == "1") {
       LOG_INFO("OMP_NUM_THREADS=1: not taken as the number of compute threads; that is --threads");
     }
   }
+  if (config.engine.threads == 0) config.engine.threads = default_threads(config.engine.topology, lookup);
   if (!config.weight_cache) {
     config.engine.weight_cache_dir.clear();
   } else if (config.engine.weight_cache_dir.empty()) {

@@ -12,7 +12,8 @@ namespace gristmill::config {
 /// The value of an environment variable.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// Takes over what the environment says where no flag did. Throws Error naming the variable.
+/// Takes over what the environment says where no flag did, and the CPUs that may be used. Throws Error naming the
+/// variable.
 void apply_environment(ServeConfig& config, const Lookup& lookup);
 /// VLLM_LOGGING_LEVEL. Throws Error.
 std::optional<LogLevel> environment_log_level(const Lookup& lookup);

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/progress.h"
+#include "base/topology.h"
 #include "device/program.h"
 
 namespace gristmill::device {
@@ -141,7 +142,8 @@ enum class ActivationMode : uint8_t {
   f32,   ///< float32 activations, weights dequantized to float32 at load (--dtype float32)
 };
 
-/// The CPU back end. `threads` >= 1. GRISTMILL_ISA forces an instruction set; unknown or missing ones throw Error.
-std::unique_ptr<Backend> make_cpu_backend(int threads, ActivationMode mode);
+/// The CPU back end. `threads` >= 1, spread over the topology's domains. GRISTMILL_ISA forces an instruction set;
+/// unknown or missing ones throw Error.
+std::unique_ptr<Backend> make_cpu_backend(int threads, ActivationMode mode, const Topology& topology = {});
 
 }  // namespace gristmill::device

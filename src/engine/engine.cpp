@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/compute_team.h"
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "base/topology.h"
 #include "model/model.h"
 
 namespace gristmill::engine {
@@ -68,9 +68,9 @@ Engine::Engine(const EngineConfig& config, Progress& progress)
             if (config.device == "reference") {
               loaded.owned_backend = device::make_reference_backend();
             } else if (config.device == "cpu") {
-              loaded.owned_backend =
-                  device::make_cpu_backend(config.threads > 0 ? config.threads : usable_cores(),
-                                           config.float32 ? device::ActivationMode::f32 : device::ActivationMode::int8);
+              loaded.owned_backend = device::make_cpu_backend(
+                  config.threads > 0 ? config.threads : usable_cores(),
+                  config.float32 ? device::ActivationMode::f32 : device::ActivationMode::int8, config.topology);
             } else {
               throw Error(cat("--device ", config.device, " is not supported; choose cpu or reference"));
             }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/topology.h"
 #include "device/backend.h"
 #include "engine/block_hash.h"
 #include "model/load_format.h"
@@ -27,6 +28,7 @@ struct EngineConfig {
   int64_t weight_cache_bytes = 128LL << 30;  ///< of all files in it
   device::Residence weight_residence = device::Residence::automatic;
   int32_t threads = 0;                 ///< 0: usable cores
+  Topology topology;                   ///< of the compute threads; empty: one domain
   int32_t max_model_len = 0;           ///< 0: what the model allows, lowered to what the memory allows
   int32_t max_num_seqs = 0;            ///< 0: 128
   int32_t max_num_batched_tokens = 0;  ///< 0: 2048

@@ -1,6 +1,7 @@
 #include "base/compute_team.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ostream>
 #include <thread>
 #include <vector>
 
@@ -38,16 +40,34 @@ struct Chain {
   }
 };
 
-class TeamOf : public testing::TestWithParam<int> {};
+struct Shape {
+  int members = 1;
+  int domains = 1;
+  bool restless = false;  ///< members are sent out and called in again all the time
+};
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.members << " members in " << shape.domains << " domains" << (shape.restless ? ", restless" : "");
+}
+
+class TeamOf : public testing::TestWithParam<Shape> {
+ protected:
+  TeamOf() {
+    for (int d = 0; d < GetParam().domains; ++d) topology_.domains.push_back({d, d + 1, {}});
+    if (GetParam().restless)
+      overrun_ = {std::chrono::nanoseconds(0), 0, 0, std::chrono::nanoseconds(0), std::chrono::nanoseconds(0)};
+  }
+  Topology topology_;
+  OverrunPolicy::Settings overrun_;
+};
 
 TEST_P(TeamOf, RunsEveryItemOnceAndPhasesInOrder) {
   constexpr uint32_t kItems = 13;
   constexpr int kPhases = 60, kLaunches = 30;
-  ComputeTeam team(GetParam());
-  EXPECT_EQ(team.size(), GetParam());
+  ComputeTeam team(GetParam().members, topology_, overrun_);
+  EXPECT_EQ(team.size(), GetParam().members);
   Chain chain{
       std::vector<uint64_t>(kItems, 1), std::vector<uint64_t>(kItems, 0), std::vector<uint32_t>(kItems, 0), {}, 0};
-  chain.members = static_cast<uint32_t>(GetParam());
+  chain.members = static_cast<uint32_t>(GetParam().members);
   std::vector<Phase> phases;
   for (int i = 0; i < kPhases; ++i) {
     phases.push_back({Chain::run, &chain, kItems});
@@ -68,7 +88,7 @@ TEST_P(TeamOf, RunsEveryItemOnceAndPhasesInOrder) {
 }
 
 TEST_P(TeamOf, TakesLaunchesOfAnyLengthOneAfterTheOther) {
-  ComputeTeam team(GetParam());
+  ComputeTeam team(GetParam().members, topology_, overrun_);
   std::atomic<uint64_t> done{0};
   auto count = [](void* context, uint32_t, uint32_t) {
     static_cast<std::atomic<uint64_t>*>(context)->fetch_add(1, std::memory_order_relaxed);
@@ -85,7 +105,7 @@ TEST_P(TeamOf, TakesLaunchesOfAnyLengthOneAfterTheOther) {
 }
 
 TEST_P(TeamOf, WakesAfterASleep) {
-  ComputeTeam team(GetParam());
+  ComputeTeam team(GetParam().members, topology_, overrun_);
   std::atomic<int> done{0};
   auto count = [](void* context, uint32_t, uint32_t) { static_cast<std::atomic<int>*>(context)->fetch_add(1); };
   const std::vector<Phase> phases(4, Phase{count, &done, 8});
@@ -96,7 +116,87 @@ TEST_P(TeamOf, WakesAfterASleep) {
   EXPECT_EQ(done.load(), 5 * 4 * 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Members, TeamOf, testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Members, TeamOf,
+                         testing::Values(Shape{1}, Shape{2}, Shape{3}, Shape{5}, Shape{8}, Shape{1, 3}, Shape{2, 2},
+                                         Shape{5, 3}, Shape{8, 2}, Shape{4, 1, true}, Shape{5, 3, true}));
+
+TEST(ComputeTeam, ADomainTakesItsOwnShareFirstAndHelpsOthersThen) {
+  // One member in each of two domains: the second one holds its first item until all others are done.
+  const Topology topology{{{0, 1, {}}, {1, 1, {}}}, false};
+  struct Shared {
+    std::vector<std::atomic<int>> by = std::vector<std::atomic<int>>(16);
+    std::atomic<int> done{0};
+    std::atomic<bool> held{false};
+  } shared;
+  auto run = [](void* context, uint32_t item, uint32_t member) {
+    auto& state = *static_cast<Shared*>(context);
+    state.by[item] = static_cast<int>(member) + 1;
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    if (member == 1 && !state.held.exchange(true)) {
+      while (state.done.load() < 15 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    } else if (member == 0) {
+      while (!state.held.load() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    }
+    state.done.fetch_add(1);
+  };
+  ComputeTeam team(2, topology);
+  const Phase phase{run, &shared, 16};
+  team.run({&phase, 1});
+  for (int item = 0; item < 16; ++item)
+    EXPECT_EQ(shared.by[static_cast<size_t>(item)].load(), item == 8 ? 2 : 1) << item;
+}
+
+TEST(ComputeTeam, MembersStayOnTheCpusOfTheirDomainWhenBound) {
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mine)) cpus.push_back(cpu);
+  if (cpus.size() < 2) GTEST_SKIP() << "one CPU";
+  const Topology topology{{{0, 1, {cpus[0]}}, {1, 1, {cpus[1]}}}, true};
+  struct Shared {
+    std::atomic<int> masks[2] = {-1, -1};
+  } shared;
+  auto run = [](void* context, uint32_t, uint32_t member) {
+    cpu_set_t mask;
+    sched_getaffinity(0, sizeof mask, &mask);
+    int only = -2;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &mask)) only = only == -2 ? cpu : -3;
+    static_cast<Shared*>(context)->masks[member] = only;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // so that both get items
+  };
+  std::thread([&] {  // member 0 is bound too
+    ComputeTeam team(2, topology);
+    const Phase phase{run, &shared, 32};
+    for (int i = 0; i < 50 && (shared.masks[0] == -1 || shared.masks[1] == -1); ++i) team.run({&phase, 1});
+  })
+      .join();
+  EXPECT_EQ(shared.masks[0].load(), cpus[0]);
+  EXPECT_EQ(shared.masks[1].load(), cpus[1]);
+  std::thread([&] {
+    ComputeTeam alone(1, {{{0, 1, {cpus[1]}}}, true});
+    const Phase phase{run, &shared, 1};
+    alone.run({&phase, 1});
+  }).join();
+  EXPECT_EQ(shared.masks[0].load(), cpus[1]) << "a member alone stays there too";
+}
+
+TEST(ComputeTeam, MoreMembersThanCoresShrinkToThem) {
+  const int members = 4 * usable_cores();
+  if (members > 64) GTEST_SKIP() << "a machine of many cores";
+  ComputeTeam team(members);
+  auto work = [](void*, uint32_t, uint32_t) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(500);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  };
+  const Phase phase{work, nullptr, static_cast<uint32_t>(8 * members)};
+  EXPECT_EQ(team.active(), members);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (team.active() > members / 2 && std::chrono::steady_clock::now() < limit) team.run({&phase, 1});
+  EXPECT_LE(team.active(), members / 2);
+}
 
 TEST(ComputeTeam, AMemberHeldInOneItemDoesNotKeepTheOthersFromTheRest) {
   ComputeTeam team(2);

@@ -7,8 +7,6 @@
 #include <fstream>
 #include <string>
 
-#include "base/compute_team.h"
-
 namespace gristmill {
 namespace {
 
@@ -26,13 +24,14 @@ class QuotaCores : public testing::Test {
   std::string root_;
 };
 
-TEST_F(QuotaCores, CountsNumaNodesThatHaveMemory) {
-  EXPECT_EQ(numa_nodes(root_), 1);
-  for (const auto& [text, nodes] : {std::pair("0\n", 1), std::pair("0-1\n", 2), std::pair("0,2-4,8\n", 5),
-                                    std::pair("\n", 1), std::pair("5-3\n", 1)}) {
-    write("/sys/devices/system/node/has_memory", text);
-    EXPECT_EQ(numa_nodes(root_), nodes) << text;
-  }
+TEST(Topology, CountsCoresAndNodes) {
+  EXPECT_EQ(Topology{}.cores(), 0);
+  EXPECT_EQ(Topology{}.numa_nodes(), 1);
+  const Topology topology{{{0, 4, {0, 1, 2, 3}}, {0, 4, {4, 5, 6, 7}}, {2, 1, {8, 9}}}, true};
+  EXPECT_EQ(topology.cores(), 9);
+  EXPECT_EQ(topology.numa_nodes(), 2);
+  EXPECT_LE(usable_cores(topology), 9);
+  EXPECT_EQ(usable_cores({{{0, 1, {0}}}, false}), 1);
 }
 
 TEST_F(QuotaCores, IsZeroWithoutControlGroups) {

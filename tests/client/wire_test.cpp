@@ -39,6 +39,27 @@ TEST(Wire, ARequestComesThroughWhole) {
   EXPECT_EQ(got.known_tokens, 40);
 }
 
+TEST(Wire, AConfigurationComesThroughWhole) {
+  engine::EngineConfig sent;
+  sent.model = "model";
+  sent.threads = 3;
+  sent.weight_cache_dir = "/srv/weights";
+  sent.weight_cache_bytes = int64_t{5} << 40;
+  sent.weight_residence = device::Residence::owned;
+  sent.topology = {{{0, 2, {0, 1, 8, 9}}, {3, 1, {4}}}, true};
+  const engine::EngineConfig got = read_hello(payload(hello_frame(sent)));
+  EXPECT_EQ(got.model, "model");
+  EXPECT_EQ(got.threads, 3);
+  EXPECT_EQ(got.weight_cache_dir, "/srv/weights");
+  EXPECT_EQ(got.weight_cache_bytes, int64_t{5} << 40);
+  EXPECT_EQ(got.weight_residence, device::Residence::owned);
+  ASSERT_EQ(got.topology.domains.size(), 2u);
+  EXPECT_EQ(got.topology.domains[0].cpus, (std::vector<int>{0, 1, 8, 9}));
+  EXPECT_EQ(got.topology.domains[1].numa_node, 3);
+  EXPECT_EQ(got.topology.domains[1].cores, 1);
+  EXPECT_TRUE(got.topology.bind);
+}
+
 TEST(Wire, OutputsComeThroughWhole) {
   engine::EngineOutput output;
   output.id = 5;

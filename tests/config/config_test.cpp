@@ -2,9 +2,9 @@
 
 #include <map>
 
-#include "base/compute_team.h"
 #include "base/error.h"
 #include "config/environment.h"
+#include "config/host_topology.h"
 #include "config/human_number.h"
 #include "config/known_flags.h"
 #include "config/serve_config.h"
@@ -123,10 +123,12 @@ TEST_F(EnvironmentTest, PackedWeightsAreKeptInTheCacheFolderUnlessToldOtherwise)
 TEST_F(EnvironmentTest, OmpNumThreadsOnlyCaps) {
   variables_ = {{"OMP_NUM_THREADS", "1"}};
   apply_environment(config_, lookup());
-  EXPECT_EQ(config_.engine.threads, 0);
+  const int all = default_threads(config_.engine.topology, lookup());
+  EXPECT_EQ(config_.engine.threads, all);
   variables_ = {{"OMP_NUM_THREADS", "2"}};
+  config_ = {};
   apply_environment(config_, lookup());
-  EXPECT_EQ(config_.engine.threads, std::min(2, usable_cores()));
+  EXPECT_EQ(config_.engine.threads, std::min(2, all));
 }
 
 TEST_F(EnvironmentTest, WrongValuesNameTheVariable) {

@@ -8,7 +8,6 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/topology.h"
 
 namespace gristmill::device::cpu {
 namespace {
@@ -139,8 +138,8 @@ bool WeightStore::open_cache(const WeightCacheOptions& options) {
   cache_ = options;
   cached_ = find_cached_weights(cache_, cache_key(), bytes());
   if (cached_ == nullptr) return false;
-  in_place_ = options.residence == Residence::mapped ||
-              (options.residence == Residence::automatic && bytes() >= kMapBytes && numa_nodes("") == 1);
+  in_place_ =
+      options.residence == Residence::mapped || (options.residence == Residence::automatic && bytes() >= kMapBytes);
   return in_place_;
 }
 
