@@ -1,5 +1,5 @@
-// Whole forward passes of a GGUF model on the CPU back end: prefill and batched decode at several depths, as tokens per
-// second of CPU time (all threads together) and of wall time.
+// Whole forward passes of a model on the CPU back end, as its file has it or quantized at load: prefill and batched
+// decode at several depths, as tokens per second of CPU time (all threads together) and of wall time.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -17,18 +17,19 @@ constexpr int kContext = 8192, kTokens = 512, kSeqs = 64;
 
 class Runner {
  public:
-  Runner(const std::string& path, int threads, DType cache, int block_size)
+  Runner(const std::string& path, int threads, DType cache, int block_size, const std::string& quantization)
       : blocks_per_sequence_(kContext / block_size) {
-    const model::Model loaded = model::load_model(path, {});
+    const model::Model loaded = model::load_model(path, {.quantization = quantization});
     vocabulary_ = loaded.config.vocabulary;
     backend_ = device::make_cpu_backend(threads, device::ActivationMode::int8);
     executable_ = backend_->compile(loaded.program, {kTokens, kSeqs, kSeqs, kContext}, {cache, block_size});
     const double start = wall_seconds(), cpu = process_seconds();
     executable_->bind({kSeqs * blocks_per_sequence_, nullptr});
     const auto& plan = executable_->memory();
-    std::printf("%s, KV %s\nweights %.1f MB, scratch %.1f MB, %zu bytes per block; packed in %.2f s (%.2f CPU s)\n",
-                backend_->describe().c_str(), name_of(cache), plan.weights / 1e6, plan.scratch / 1e6,
-                plan.bytes_per_block, wall_seconds() - start, process_seconds() - cpu);
+    std::printf("%s%s%s, KV %s\nweights %.1f MB, scratch %.1f MB, %zu bytes per block; packed in %.2f s (%.2f CPU s)\n",
+                backend_->describe().c_str(), quantization.empty() ? "" : ", ", quantization.c_str(), name_of(cache),
+                plan.weights / 1e6, plan.scratch / 1e6, plan.bytes_per_block, wall_seconds() - start,
+                process_seconds() - cpu);
     for (int i = 0; i < kSeqs * blocks_per_sequence_; ++i) blocks_.push_back(i);
   }
 
@@ -95,7 +96,7 @@ int run(int argc, char** argv) {
   const char* fallback = std::getenv("GRISTMILL_DEFAULT_MODEL");
   const std::string path = argc > 1 ? argv[1] : fallback == nullptr ? "" : fallback;
   if (path.empty())
-    throw Error("usage: gristmill_bench_forward MODEL.gguf [threads] [bf16|f16|f32|i8|fp8] [block size]");
+    throw Error("usage: gristmill_bench_forward MODEL [threads] [bf16|f16|f32|i8|fp8] [block size] [w8a8|w4a8]");
   const std::string cache = argc > 3 ? argv[3] : "bf16";
   Runner runner(path, argc > 2 ? std::atoi(argv[2]) : 1,
                 cache == "f32"   ? DType::f32
@@ -103,7 +104,7 @@ int run(int argc, char** argv) {
                 : cache == "i8"  ? DType::i8
                 : cache == "fp8" ? DType::fp8_e4m3
                                  : DType::bf16,
-                argc > 4 ? std::atoi(argv[4]) : 16);
+                argc > 4 ? std::atoi(argv[4]) : 16, argc > 5 ? argv[5] : "");
   runner.prefill(0);
   for (int seqs : {1, 2, 4, 8, 16, 32, 64}) runner.decode(seqs, 16);
   runner.decode(32, 256);

@@ -33,6 +33,9 @@ void print_table(const quantize::QuantizeOptions& options, const quantize::Quant
   for (const auto& [type, count] : report.types)
     std::printf("%-14s %lld matrices\n", type.c_str(), static_cast<long long>(count));
   if (report.group != 0) std::printf("group          %d columns\n", report.group);
+  if (report.left_out != 0)
+    std::printf("left out       %lld tensors of draft heads, which share the head that has been rotated\n",
+                static_cast<long long>(report.left_out));
   std::printf("\nlayer   matrices   relative error of weights\n");
   for (const auto& [layer, sums] : report.layers)
     std::printf("%-7s %8lld   %.6f\n", layer < 0 ? "-" : std::to_string(layer).c_str(),
@@ -52,6 +55,7 @@ void print_json(const quantize::QuantizeReport& report, const std::optional<Scor
                              {"source_bytes", report.source_bytes},
                              {"target_bytes", report.target_bytes},
                              {"group_size", report.group},
+                             {"left_out", report.left_out},
                              {"types", types},
                              {"layers", layers}};
   if (scores) {
@@ -124,8 +128,7 @@ int quantize(const std::vector<std::string>& words) {
   TerminalProgress progress;
   quantize::InputRanges ranges;
   if (is_static)
-    ranges = quantize::measure_input_ranges(
-        options.source, text_of(options.source, calibration, calibration_tokens).sequences, progress);
+    ranges = quantize::calibrate(options, text_of(options.source, calibration, calibration_tokens).sequences, progress);
   const quantize::QuantizeReport report = quantize::quantize_folder(options, ranges, progress);
   std::optional<Scores> scores;
   if (scored)

@@ -85,6 +85,7 @@ struct StepResult {
   std::span<const int32_t> argmax;           ///< per logit row; the lowest id among equal maxima, -1 if not finite
   std::span<const float* const> logits;      ///< per logit row: [vocabulary], null where want_logits was 0
   std::vector<std::span<const float>> taps;  ///< per slot: [tokens][tap_width]
+  std::vector<ValueRange> ranges;            ///< per slot of Program::watched()
 };
 
 struct Ticket {

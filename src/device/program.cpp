@@ -103,6 +103,12 @@ std::vector<Value> ProgramBuilder::linear(Value x, std::optional<Norm> norm, std
     if (linear.end == Collective::all_gather) outputs *= decl.slice.ranks;
     widths.push_back(int_width(source, outputs));
   }
+  if (watches_) {
+    if (norm) x = this->norm(x, *std::exchange(norm, std::nullopt));
+    program_.ops_.push_back(RangeOp{x, static_cast<int>(program_.watched_.size())});
+    program_.watched_.emplace_back();
+    for (const Linear& linear : linears) program_.watched_.back().push_back(linear.weight);
+  }
   LinearOp op{x, norm, std::move(linears), activation, {}};
   if (activation == Activation::silu_mul) {
     if (op.linears.size() != 2) throw Error("silu_mul joins exactly two linears, gate and up");

@@ -152,6 +152,10 @@ struct WeightDecl {
 };
 
 // The ops. Each knows its input values and the ids of its results.
+/// Least and largest element of a value; infinite where an element is not finite.
+struct ValueRange {
+  float low = 0, high = 0;
+};
 struct EmbedOp {
   WeightRef table;
   Value out;
@@ -195,12 +199,17 @@ struct TapOp {  ///< copies rows out to StepResult::taps[slot]
   Value in;
   int slot = 0;
 };
+struct RangeOp {  ///< least and largest element of all rows to StepResult::ranges[slot]
+  Value in;
+  int slot = 0;
+};
 struct HeadOp {  ///< only the rows named in StepInputs::logit_rows go through
   Value in;
   Norm norm;
   WeightRef vocabulary;
 };
-using Op = std::variant<EmbedOp, LinearOp, AttentionOp, ResidualOp, TapOp, HeadOp, GateOp, DeltaNetOp, MoeOp, NormOp>;
+using Op =
+    std::variant<EmbedOp, LinearOp, AttentionOp, ResidualOp, TapOp, HeadOp, GateOp, DeltaNetOp, MoeOp, NormOp, RangeOp>;
 
 class Program {
  public:
@@ -215,6 +224,8 @@ class Program {
   int vocabulary() const { return vocabulary_; }
   int taps() const { return taps_; }
   int tap_width() const { return tap_width_; }
+  /// By slot of RangeOp: the weights of the linears that read the value.
+  const std::vector<std::vector<WeightRef>>& watched() const { return watched_; }
 
  private:
   friend class ProgramBuilder;
@@ -226,6 +237,7 @@ class Program {
   int vocabulary_ = 0;
   int taps_ = 0;
   int tap_width_ = 0;
+  std::vector<std::vector<WeightRef>> watched_;
 };
 
 /// The only header a model file needs. Shapes are checked as ops are added; a mismatch throws Error naming the weight.
@@ -234,6 +246,8 @@ class ProgramBuilder {
   WeightRef weight(std::shared_ptr<const WeightSource> source, RankSlice slice = {});
   CacheRef cache(int kv_heads, int head_dim);
   Value embed(WeightRef table);
+  /// From here on the inputs of linears, behind their norms, are watched by a RangeOp each (for calibration).
+  void watch_inputs() { watches_ = true; }
   /// One value per linear, or one value when `activation` joins a pair.
   std::vector<Value> linear(Value x, std::optional<Norm> norm, std::vector<Linear> linears,
                             Activation activation = Activation::none);
@@ -253,6 +267,7 @@ class ProgramBuilder {
  private:
   Value value(int width);
   Program program_;
+  bool watches_ = false;
 };
 
 }  // namespace gristmill::device

@@ -65,6 +65,7 @@ HfDecoder::HfDecoder(DecoderFiles files, const BuildOptions& options)
   } else {
     set_up_quantization(keys_, config_.architecture, options_, &tensors_);
   }
+  if (options_.watch_inputs) builder_.watch_inputs();
   // Older exports carry the frequencies that the config already tells.
   for (int i = 0; i < config_.layers; ++i) tensors_.use(cat("model.layers.", i, ".self_attn.rotary_emb.inv_freq"));
 }

@@ -1,6 +1,7 @@
 #include "model/load_quantization.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "weights/mapped_file.h"
 #include "weights/quant_description.h"
 #include "weights/quant_recipe.h"
@@ -95,9 +96,13 @@ void set_up_quantization(const std::string& path, const BuildOptions& options, T
   if (options.float_linears == "int8" || options.float_linears == "int4")
     throw Error(cat(path, ": --float-linears ", options.float_linears, " is for ascend folders"));
   if (!quantizes(options)) return;
-  tensors->quantize_floats([w4a8 = how == "w4a8"](std::string_view name) {
-    return weights::bits_of(weights::QuantRecipe::all_linear, w4a8, name);
-  });
+  LOG_INFO(path, ": --quantization ", how, " quantizes the file's numbers, which may be quantized already; errors are ",
+           "relative to them");
+  tensors->quantize_floats(
+      [w4a8 = how == "w4a8"](std::string_view name) {
+        return weights::bits_of(weights::QuantRecipe::all_linear, w4a8, name);
+      },
+      true);
 }
 
 }  // namespace gristmill::model

@@ -37,6 +37,8 @@ struct BuildOptions {
   bool tap_layers = false;  ///< tap 0 = embeddings, tap i + 1 = after layer i
   /// Taps what each router of experts reads, layer after layer. For tests of routing; not together with tap_layers.
   bool tap_router_inputs = false;
+  /// What linears read is watched (Program::watched()); for calibration.
+  bool watch_inputs = false;
   LoadFormat load_format = LoadFormat::automatic;
   /// Of the layers' matrices under LoadFormat::dummy: bf16, i8_group or i4_group. Embeddings, head, routers and other
   /// small ones are bf16.

@@ -97,7 +97,9 @@ std::shared_ptr<const device::WeightSource> TensorBinder::take(const std::string
   const device::ComputeClass cls = source->encoding().cls;
   const bool is_float = cls == device::ComputeClass::f32 || cls == device::ComputeClass::f16 ||
                         cls == device::ComputeClass::bf16 || cls == device::ComputeClass::f8_float;
-  const weights::WeightBits bits = is_float && quantized_bits_ ? quantized_bits_(name) : weights::WeightBits::as_stored;
+  const bool is_blocks = cls == device::ComputeClass::i4_group || cls == device::ComputeClass::i8_group;
+  const bool may_be = is_float || (is_blocks && quantizes_blocks_);
+  const weights::WeightBits bits = may_be && quantized_bits_ ? quantized_bits_(name) : weights::WeightBits::as_stored;
   if (bits == weights::WeightBits::as_stored) return source;
   any_quantized_ = true;
   return weights::quantize_source(std::move(source), bits, errors_);

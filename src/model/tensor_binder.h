@@ -34,9 +34,11 @@ class TensorBinder {
   void set_description(std::shared_ptr<const weights::QuantDescription> description) {
     description_ = std::move(description);
   }
-  /// Float weights are quantized as they are read, with the bits that `bits` gives for their name.
-  void quantize_floats(std::function<weights::WeightBits(std::string_view)> bits) {
+  /// Float weights are quantized as they are read, with the bits that `bits` gives for their name; with `blocks_too`
+  /// also the numbers of block formats (GGUF).
+  void quantize_floats(std::function<weights::WeightBits(std::string_view)> bits, bool blocks_too = false) {
     quantized_bits_ = std::move(bits);
+    quantizes_blocks_ = blocks_too;
     errors_ = std::make_shared<weights::QuantizationErrors>();
   }
   bool has(const std::string& name) const { return checkpoint_ != nullptr && checkpoint_->contains(name); }
@@ -83,6 +85,7 @@ class TensorBinder {
   std::shared_ptr<const weights::QuantDescription> description_;
   std::function<weights::WeightBits(std::string_view)> quantized_bits_;
   std::shared_ptr<weights::QuantizationErrors> errors_;
+  bool quantizes_blocks_ = false;
   bool any_quantized_ = false;
   std::set<std::string> used_;
   /// X of the matrices that hold their bias, with what is to be added nonetheless until that has been asked for.

@@ -123,7 +123,7 @@ std::vector<TensorPlan> planned_tensors(const std::string& base, const MatrixSch
 }
 
 QuantizedMatrix quantize_matrix(const std::string& base, const MatrixScheme& scheme, const FloatMatrix& matrix,
-                                const std::vector<float>& bias, const InputRange& range, ComputeTeam& team) {
+                                const std::vector<float>& bias, const device::ValueRange& range, ComputeTeam& team) {
   const Rows rows(matrix, scheme, team);
   QuantizedMatrix result;
   result.error = rows.error;

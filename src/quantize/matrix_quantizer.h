@@ -31,6 +31,6 @@ std::vector<TensorPlan> planned_tensors(const std::string& base, const MatrixSch
 
 /// Quantizes row by row on all members of the team. `bias` (empty: none) and `range` are for w8a8.
 QuantizedMatrix quantize_matrix(const std::string& base, const MatrixScheme& scheme, const FloatMatrix& matrix,
-                                const std::vector<float>& bias, const InputRange& range, ComputeTeam& team);
+                                const std::vector<float>& bias, const device::ValueRange& range, ComputeTeam& team);
 
 }  // namespace gristmill::quantize

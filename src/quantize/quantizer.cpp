@@ -72,13 +72,6 @@ std::string encoded(const std::vector<float>& values, const std::string& dtype) 
   return bytes;
 }
 
-int64_t layer_of(const std::string& tensor) {
-  const size_t at = tensor.find("layers.");
-  int64_t layer = -1;
-  if (at != std::string::npos) std::from_chars(tensor.data() + at + 7, tensor.data() + tensor.size(), layer);
-  return tensor.starts_with("mtp.") ? -1 : layer;
-}
-
 bool all_finite(const float* values, int64_t count) {
   return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
 }
@@ -131,8 +124,6 @@ class FolderQuantizer {
     const bool has_experts = model::read_experts(keys_) != 0;
     recipe_ = options.recipe.empty() ? weights::recipe_for(config_.architecture, has_experts)
                                      : weights::recipe_of(options.recipe, has_experts);
-    if (options.quarot && options.scheme == Scheme::w8a8_static)
-      throw Error("--quarot goes with dynamic schemes; static inputs would have to be measured after the rotation");
     if (options.quarot) quarot_.emplace(keys_, config_, checkpoint_);
   }
 
@@ -141,10 +132,10 @@ class FolderQuantizer {
     const PartialFolder folder(options_.target + ".partial");
     const fs::path& partial = folder.path();
     write_weights(partial.string(), progress);
-    write_description(partial.string());
+    if (!options_.only_rotate) write_description(partial.string());
     write_config(partial.string());
     copy_files(partial);
-    if (quarot_) write_rotation(quarot_->global_rotation(), partial);
+    if (quarot_ && !options_.only_rotate) write_rotation(quarot_->global_rotation(), partial);
     fs::rename(partial, options_.target);
     return std::move(report_);
   }
@@ -165,11 +156,15 @@ class FolderQuantizer {
   void plan() {
     for (const std::string& name : checkpoint_->names()) {
       if (name.ends_with("_scale_inv")) continue;
+      if (quarot_ && quarot_->leaves_out(name)) {
+        ++report_.left_out;
+        continue;
+      }
       plan_tensor(checkpoint_->tensor(name));
     }
-    const std::string head = "lm_head.weight", table = "model.embed_tokens.weight";
-    if (quarot_ && !checkpoint_->contains(head) && checkpoint_->contains(table)) {
-      add_part(checkpoint_->tensor(table), head, 0, checkpoint_->tensor(table).shape);
+    const std::string head = "lm_head.weight";
+    if (quarot_ && !checkpoint_->contains(head) && checkpoint_->contains(quarot_->table())) {
+      add_part(checkpoint_->tensor(quarot_->table()), head, 0, checkpoint_->tensor(quarot_->table()).shape);
     }
     choose_group();
     bool any = false;
@@ -184,7 +179,8 @@ class FolderQuantizer {
       job.scheme.as_float16 = job.source.type == StorageType::f16;
       job.tensors = planned_tensors(base_of(job), job.scheme, job.rows, job.columns);
     }
-    if (!any) throw Error(cat(options_.source, ": the recipe quantizes none of its tensors; try --recipe all-linear"));
+    if (!any && !options_.only_rotate)
+      throw Error(cat(options_.source, ": the recipe quantizes none of its tensors; try --recipe all-linear"));
   }
 
   void plan_tensor(const TensorView& tensor) {
@@ -220,7 +216,8 @@ class FolderQuantizer {
     for (size_t i = 0; i + 1 < shape.size(); ++i) job.rows *= shape[i];
     job.shape = std::move(shape);
     const bool int4_scheme = options_.scheme == Scheme::w4a8 || options_.scheme == Scheme::w4a8_group;
-    const weights::WeightBits bits = weights::bits_of(recipe_, int4_scheme, name);
+    const weights::WeightBits bits =
+        options_.only_rotate ? weights::WeightBits::as_stored : weights::bits_of(recipe_, int4_scheme, name);
     if (bits != weights::WeightBits::as_stored && job.shape.size() == 2) {
       if (!is_float(tensor.type) && !has_block_scales(tensor))
         fail(tensor.name, cat("type ", dtype_of(tensor.type), " is no float that could be quantized"));
@@ -308,7 +305,7 @@ class FolderQuantizer {
     return bias;
   }
 
-  InputRange range_of(const Job& job) const {
+  device::ValueRange range_of(const Job& job) const {
     if (job.scheme.type != QuantType::w8a8) return {};
     const auto at = ranges_.find(job.name);
     if (at == ranges_.end()) fail(job.name, "calibration did not reach this linear; its input is unknown");
@@ -326,9 +323,10 @@ class FolderQuantizer {
                static_cast<uint64_t>(job.rows);
     }
     for (const TensorPlan& tensor : all) report_.target_bytes += tensor.bytes();
-    ShardWriter writer(folder, "quant_model_weights", std::move(all), options_.shard_bytes);
+    ShardWriter writer(folder, options_.only_rotate ? "model" : "quant_model_weights", std::move(all),
+                       options_.shard_bytes);
     report_.shards = writer.shards();
-    progress.begin("quantizing", total);
+    progress.begin(options_.only_rotate ? "rotating" : "quantizing", total);
     for (const Job& job : jobs_) {
       const uint64_t bytes = job.source.bytes.size() / std::max<uint64_t>(1, static_cast<uint64_t>(job.source.rows())) *
                              static_cast<uint64_t>(job.rows);
@@ -380,21 +378,30 @@ class FolderQuantizer {
     const auto remove = [](Json& object, const char* key) {
       std::erase_if(object.object, [&](const JsonMember& member) { return member.first == key; });
     };
-    const auto untie = [](Json& object) {
-      for (JsonMember& member : object.object)
-        if (member.first == "tie_word_embeddings") member.second.boolean = false;
+    // Embeddings are untied; there is no draft head any more.
+    const auto adapt = [&](Json& object) {
+      for (JsonMember& member : object.object) {
+        const bool is_switch =
+            member.first == "tie_word_embeddings" || (report_.left_out != 0 && member.first == "use_mtp");
+        if (is_switch) member.second.boolean = false;
+        if (report_.left_out != 0 && (member.first == "mtp_num_hidden_layers" || member.first == "num_mtp_modules"))
+          member.second.integer = 0;
+      }
     };
     remove(root, "quantization_config");
     if (quarot_) {
-      untie(root);
+      adapt(root);
       if (root.find("tie_word_embeddings") == nullptr) {
         Json no;
         no.kind = Json::Kind::boolean;
         root.object.push_back({"tie_word_embeddings", no});
       }
     }
-    for (JsonMember& member : root.object)
-      if (member.first == "text_config") remove(member.second, "quantization_config");
+    for (JsonMember& member : root.object) {
+      if (member.first != "text_config") continue;
+      remove(member.second, "quantization_config");
+      if (quarot_) adapt(member.second);
+    }
     write_file(folder + "/config.json", json_text(root) + "\n");
   }
 
@@ -437,6 +444,13 @@ class FolderQuantizer {
 
 }  // namespace
 
+int64_t layer_of(const std::string& tensor) {
+  const size_t at = tensor.find("layers.");
+  int64_t layer = -1;
+  if (at != std::string::npos) std::from_chars(tensor.data() + at + 7, tensor.data() + tensor.size(), layer);
+  return tensor.starts_with("mtp.") ? -1 : layer;
+}
+
 std::string new_folder(const std::string& name) {
   if (name.empty()) throw Error("the folder to write has an empty name; name a new folder");
   std::string path = fs::path(name).lexically_normal().string();
@@ -444,6 +458,17 @@ std::string new_folder(const std::string& name) {
   // A link that leads nowhere is taken, too.
   if (fs::exists(fs::symlink_status(path))) throw Error(cat(path, ": exists already; name a new folder"));
   return path;
+}
+
+InputRanges calibrate(const QuantizeOptions& options, const std::vector<std::vector<int32_t>>& sequences,
+                      Progress& progress) {
+  if (!options.quarot) return measure_input_ranges(options.source, sequences, options.threads, progress);
+  const PartialFolder beside(options.target + ".rotated");
+  QuantizeOptions rotation = options;
+  rotation.only_rotate = true;
+  rotation.target = (beside.path() / "model").string();
+  quantize_folder(rotation, {}, progress);
+  return measure_input_ranges(rotation.target, sequences, options.threads, progress);
 }
 
 QuantizeReport quantize_folder(const QuantizeOptions& options, const InputRanges& ranges, Progress& progress) {

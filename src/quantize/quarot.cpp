@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "quantize/quantizer.h"
 #include "weights/mapped_file.h"
 
 namespace gristmill::quantize {
@@ -41,14 +42,29 @@ void rotate_rows(const Rotation& q, FloatMatrix* tensor, ComputeTeam& team) {
 QuaRot::QuaRot(const model::HfConfig& keys, const model::ModelConfig& config,
                std::shared_ptr<const weights::Checkpoint> checkpoint)
     : checkpoint_(std::move(checkpoint)),
-      head_dim_(config.head_dim),
+      layers_(config.layers),
       stream_(config.hidden, kSeed),
       head_(config.head_dim, kSeed) {
-  constexpr const char* kKnown[] = {"LlamaForCausalLM", "MistralForCausalLM",  "Qwen2ForCausalLM",
-                                    "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "MiniMaxM2ForCausalLM"};
+  constexpr std::string_view kKnown[] = {"LlamaForCausalLM",      "MistralForCausalLM",
+                                         "Qwen2ForCausalLM",      "Qwen3ForCausalLM",
+                                         "Qwen3MoeForCausalLM",   "MiniMaxM2ForCausalLM",
+                                         "Qwen3_5ForCausalLM",    "Qwen3_5ForConditionalGeneration",
+                                         "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"};
   if (std::find(std::begin(kKnown), std::end(kKnown), config.architecture) == std::end(kKnown))
-    throw Error(cat(keys.path(), ": --quarot is not supported for ", weights::quoted(config.architecture),
-                    "; leave it out (its families' recipes have no rotation)"));
+    throw Error(
+        cat(keys.path(), ": --quarot is not supported for ", weights::quoted(config.architecture), "; leave it out"));
+  if (config.architecture.starts_with("Qwen3_5")) {
+    zero_centred_ = true;
+    rotates_heads_ = !keys.boolean("attn_output_gate", true);
+  }
+  const std::string nested = "model.language_model.", name = "embed_tokens.weight";
+  const std::string prefix = checkpoint_->contains(nested + name) ? nested : "model.";
+  table_ = prefix + name;
+  norm_ = prefix + "norm.weight";
+}
+
+bool QuaRot::leaves_out(const std::string& name) const {
+  return name.starts_with("mtp.") || layer_of(name) >= layers_;
 }
 
 void QuaRot::scale_columns(const std::string& norm, FloatMatrix* tensor) const {
@@ -58,34 +74,48 @@ void QuaRot::scale_columns(const std::string& norm, FloatMatrix* tensor) const {
                     " elements where ", tensor->columns, " are read"));
   std::vector<float> gain(static_cast<size_t>(source->columns()));
   source->read_f32(0, 1, gain.data());
+  if (zero_centred_)
+    for (float& each : gain) each += 1.0f;
   for (int64_t row = 0; row < tensor->rows; ++row)
     for (int64_t k = 0; k < tensor->columns; ++k) tensor->row(row)[k] *= gain[static_cast<size_t>(k)];
 }
 
+bool QuaRot::fold_outside_of_layers(const std::string& name, FloatMatrix* tensor, ComputeTeam& team) const {
+  const bool is_merger = name.find("visual.") != std::string::npos && name.find("merger") != std::string::npos;
+  if (name == "lm_head.weight") {
+    scale_columns(norm_, tensor);
+    rotate_columns(stream_, tensor, team);
+  } else if (name == table_ || (is_merger && name.ends_with(".linear_fc2.bias"))) {
+    rotate_columns(stream_, tensor, team);
+  } else if (is_merger && name.ends_with(".linear_fc2.weight")) {
+    rotate_rows(stream_, tensor, team);
+  } else {
+    return name.find("visual.") != std::string::npos;
+  }
+  return true;
+}
+
 void QuaRot::fold(const std::string& name, FloatMatrix* tensor, ComputeTeam& team) const {
-  if (ends_with_any(name, {"input_layernorm.weight", "post_attention_layernorm.weight", "model.norm.weight"})) {
-    std::fill(tensor->values.begin(), tensor->values.end(), 1.0f);
+  if (fold_outside_of_layers(name, tensor, team)) return;
+  if (name == norm_ || ends_with_any(name, {"input_layernorm.weight", "post_attention_layernorm.weight"})) {
+    std::fill(tensor->values.begin(), tensor->values.end(), zero_centred_ ? 0.0f : 1.0f);
     return;
   }
-  if (name == "lm_head.weight") {
-    scale_columns("model.norm.weight", tensor);
-    return rotate_columns(stream_, tensor, team);
-  }
-  if (name == "model.embed_tokens.weight") return rotate_columns(stream_, tensor, team);
   const size_t layer = name.find("layers."), end = name.find('.', layer + 7);
   if (layer == std::string::npos || end == std::string::npos) return;
   const std::string prefix = name.substr(0, end + 1);
-  if (ends_with_any(name, {".q_proj.weight", ".k_proj.weight", ".v_proj.weight"})) {
+  if (ends_with_any(name, {".q_proj.weight", ".k_proj.weight", ".v_proj.weight", ".in_proj_qkv.weight",
+                           ".in_proj_z.weight", ".in_proj_b.weight", ".in_proj_a.weight"})) {
     scale_columns(prefix + "input_layernorm.weight", tensor);
     rotate_columns(stream_, tensor, team);
-    if (name.ends_with(".v_proj.weight")) rotate_rows(head_, tensor, team);
+    if (rotates_heads_ && name.ends_with(".v_proj.weight")) rotate_rows(head_, tensor, team);
   } else if (name.ends_with(".v_proj.bias")) {
-    rotate_columns(head_, tensor, team);
-  } else if (name.ends_with(".o_proj.weight")) {
-    rotate_columns(head_, tensor, team);
+    if (rotates_heads_) rotate_columns(head_, tensor, team);
+  } else if (ends_with_any(name, {".o_proj.weight", ".out_proj.weight"})) {
+    if (rotates_heads_ && name.ends_with(".o_proj.weight")) rotate_columns(head_, tensor, team);
     rotate_rows(stream_, tensor, team);
-  } else if (ends_with_any(name,
-                           {".gate_proj.weight", ".up_proj.weight", ".w1.weight", ".w3.weight", ".gate.weight"})) {
+  } else if (ends_with_any(name, {".gate_proj.weight", ".up_proj.weight", ".w1.weight", ".w3.weight", ".gate.weight",
+                                  ".shared_expert_gate.weight"})) {
     scale_columns(prefix + "post_attention_layernorm.weight", tensor);
     rotate_columns(stream_, tensor, team);
   } else if (ends_with_any(name, {".down_proj.weight", ".w2.weight"})) {

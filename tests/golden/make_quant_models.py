@@ -90,6 +90,10 @@ class Model:
         w = self.floats.pop(f"{base}.weight").float().numpy()
         x = self.inputs(w.shape[1])
         zeros = np.zeros((w.shape[0], 1), F)
+        if kind == "W8A16 without offsets":
+            scale, codes = rows_to_int(w, 127)
+            parts = {"weight": codes, "weight_scale": scale, "weight_offset": zeros}
+            return self.put(base, "W8A16", parts, (x @ (codes * scale).astype(F).T).astype(F), 0)
         if kind in ("W8A8_DYNAMIC", "W8A8_MIX", "W8A16"):
             scale, codes = rows_to_int(w, 127)
             codes[0, 0] = -128  # other tools use the whole range
@@ -158,6 +162,7 @@ def ascend_llama():
                               ("mlp.up_proj", "W8A16", 0), ("mlp.down_proj", "W8A8_MIX", 0)]:
         model.quantize(layer + name, kind, group)
     model.quantize("lm_head", "W8A8_DYNAMIC")
+    model.quantize("model.layers.1.mlp.up_proj", "W8A16 without offsets")
     model.write({"version": "0", "model_quant_type": "W8A8_DYNAMIC", "group_size": 16, "metadata": {}, "optional": {}})
 
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "device/cpu/static_cache.h"
 #include "model/golden.h"
 #include "weights/gguf_bytes.h"
 #include "weights/safetensors_bytes.h"
@@ -207,6 +208,29 @@ TEST_P(QuantLayers, TheWholeModelKeepsTheDistribution) {
   const double mean = total / static_cast<double>(positions);
   std::printf("%s: mean KL %.1e\n", GetParam(), mean);
   EXPECT_LE(mean, report.find("tolerance")->find("kl_mean")->number);
+}
+
+TEST(QuantGolden, CacheCodesEqualTheVector) {
+  const std::string path = GRISTMILL_SHARED_DATA "/quant/vectors/kv_c8_6x2x32.safetensors";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+  const auto file = weights::SafetensorsFile::open(path);
+  const std::vector<float> k = floats(*file, "k"), scale = floats(*file, "kv_cache_scale"),
+                           offset = floats(*file, "kv_cache_offset"), wanted = floats(*file, "k_deq");
+  const TensorView codes = file->tensor("k_q");
+  constexpr int kTokens = 6, kHeads = 2, kDim = 32;
+  const device::cpu::StaticCache cache({scale, offset, scale, offset}, kDim);
+  for (int t = 0; t < kTokens; ++t)
+    for (int h = 0; h < kHeads; ++h) {
+      const auto first = static_cast<size_t>((t * kHeads + h) * kDim);
+      std::vector<uint8_t> got(kDim);
+      EXPECT_EQ(cache.encode_k(h, &k[first], got.data()), 1.0f);
+      EXPECT_EQ(std::memcmp(got.data(), codes.bytes.data() + first, kDim), 0) << t << " " << h;
+      // As values they come back the same way.
+      std::vector<float> back(got.size());
+      for (size_t d = 0; d < back.size(); ++d) back[d] = static_cast<float>(static_cast<int8_t>(got[d]));
+      cache.finish(h, back.data());
+      EXPECT_EQ(std::memcmp(back.data(), &wanted[first], sizeof(float) * kDim), 0) << t << " " << h;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, QuantLayers,

@@ -21,6 +21,7 @@
 #include "weights/mapped_file.h"
 #include "weights/row_quantizer.h"
 #include "weights/safetensors.h"
+#include "weights/safetensors_bytes.h"
 #include "weights/safetensors_folder.h"
 
 namespace gristmill::quantize {
@@ -42,11 +43,15 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-InputRanges ranges_of(const std::string& folder) {
+std::vector<int32_t> calibration_ids() {
   std::vector<int32_t> ids(60);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 13 % 90);
+  return ids;
+}
+
+InputRanges ranges_of(const std::string& folder) {
   SilentProgress silent;
-  return measure_input_ranges(folder, {ids}, silent);
+  return measure_input_ranges(folder, {calibration_ids()}, 2, silent);
 }
 
 /// A quantized copy of one of our tiny folders.
@@ -66,8 +71,8 @@ struct Quantized {
     options.shard_bytes = shard_bytes;
     options.threads = 2;
     InputRanges ranges;
-    if (scheme == Scheme::w8a8_static) ranges = ranges_of(options.source);
     SilentProgress silent;
+    if (scheme == Scheme::w8a8_static) ranges = calibrate(options, {calibration_ids()}, silent);
     report = quantize_folder(options, ranges, silent);
   }
 };
@@ -276,6 +281,7 @@ TEST_P(Quantizer, WritesWhatTheLoadingRulesAskForAndLosesLittle) {
   walk_loading_rules(quantized.folder);
   EXPECT_EQ(std::filesystem::exists(quantized.folder + "/optional/quarot.safetensors"), c.quarot);
   EXPECT_FALSE(std::filesystem::exists(quantized.folder + ".partial"));
+  EXPECT_FALSE(std::filesystem::exists(quantized.folder + ".rotated"));
   const double lost = loss(logits(quantized.folder), logits(source(c.folder)));
   std::printf("%s: relative loss of logits %.3f\n", c.name, lost);
   EXPECT_LT(lost, c.most);
@@ -286,24 +292,28 @@ TEST_P(Quantizer, WritesWhatTheLoadingRulesAskForAndLosesLittle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Quantizer,
-                         ::testing::Values(Case{"llama", Scheme::w8a8, false, 0.08, "llama_w8a8"},
-                                           Case{"llama", Scheme::w8a8_static, false, 0.15, "llama_static"},
-                                           Case{"llama", Scheme::w4a8, false, 0.6, "llama_w4a8"},
-                                           Case{"llama", Scheme::w8a8, true, 0.1, "llama_quarot"},
-                                           Case{"qwen2", Scheme::w8a8, true, 0.1, "qwen2_quarot"},
-                                           Case{"qwen2", Scheme::w8a8_static, false, 0.15, "qwen2_static"},
-                                           Case{"qwen3", Scheme::w8a8, true, 0.1, "qwen3_tied_quarot"},
-                                           Case{"qwen3_moe", Scheme::w4a8, false, 0.7, "qwen3_moe_w4a8"},
-                                           Case{"qwen3_moe", Scheme::w8a8, true, 0.15, "qwen3_moe_quarot"},
-                                           Case{"qwen3_5", Scheme::w8a8, false, 0.1, "qwen3_5_w8a8"},
-                                           Case{"qwen3_5_moe", Scheme::w4a8, false, 0.6, "qwen3_5_moe_w4a8"},
-                                           Case{"qwen3_5_moe", Scheme::w8a8, false, 0.25, "qwen3_5_moe_all",
-                                                "all-linear"},
-                                           Case{"minimax_m2", Scheme::w8a8, true, 0.12, "minimax_quarot"},
-                                           Case{"minimax_m2", Scheme::w8a8_static, false, 0.15, "minimax_static"},
-                                           Case{"minimax_m2_fp8", Scheme::w8a8, false, 0.12, "minimax_from_fp8"}),
-                         [](const auto& each) { return std::string(each.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Quantizer,
+    ::testing::Values(Case{"llama", Scheme::w8a8, false, 0.08, "llama_w8a8"},
+                      Case{"llama", Scheme::w8a8_static, false, 0.15, "llama_static"},
+                      Case{"llama", Scheme::w4a8, false, 0.6, "llama_w4a8"},
+                      Case{"llama", Scheme::w8a8, true, 0.1, "llama_quarot"},
+                      Case{"qwen2", Scheme::w8a8, true, 0.1, "qwen2_quarot"},
+                      Case{"qwen2", Scheme::w8a8_static, false, 0.15, "qwen2_static"},
+                      Case{"qwen3", Scheme::w8a8, true, 0.1, "qwen3_tied_quarot"},
+                      Case{"qwen3_moe", Scheme::w4a8, false, 0.7, "qwen3_moe_w4a8"},
+                      Case{"qwen3_moe", Scheme::w8a8, true, 0.15, "qwen3_moe_quarot"},
+                      Case{"qwen3_5", Scheme::w8a8, false, 0.1, "qwen3_5_w8a8"},
+                      Case{"qwen3_5_moe", Scheme::w4a8, false, 0.6, "qwen3_5_moe_w4a8"},
+                      Case{"qwen3_5_moe", Scheme::w8a8, false, 0.25, "qwen3_5_moe_all", "all-linear"},
+                      Case{"qwen3_5", Scheme::w8a8, true, 0.12, "qwen3_5_quarot"},
+                      Case{"qwen3_5_moe", Scheme::w8a8, true, 0.25, "qwen3_5_moe_all_quarot", "all-linear"},
+                      Case{"llama", Scheme::w8a8_static, true, 0.15, "llama_static_quarot"},
+                      Case{"qwen3_5", Scheme::w8a8_static, true, 0.2, "qwen3_5_static_quarot"},
+                      Case{"minimax_m2", Scheme::w8a8, true, 0.12, "minimax_quarot"},
+                      Case{"minimax_m2", Scheme::w8a8_static, false, 0.15, "minimax_static"},
+                      Case{"minimax_m2_fp8", Scheme::w8a8, false, 0.12, "minimax_from_fp8"}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 TEST(QuantizeFolder, CodesAreThoseOfTheRows) {
   const Quantized quantized("llama", Scheme::w8a8);
@@ -395,15 +405,54 @@ TEST(QuantizeFolder, RefusesWhatItCannotDo) {
   options.recipe.clear();
   options.scheme = Scheme::w8a8_static;
   EXPECT_THAT(error(options), HasSubstr("calibration did not reach"));
-  options.quarot = true;
-  EXPECT_THAT(error(options), HasSubstr("--quarot"));
-  options.scheme = Scheme::w8a8;
-  options.source = source("qwen3_5_moe");
-  EXPECT_THAT(error(options), HasSubstr("--quarot is not supported"));
-  options.quarot = false;
   options.scheme = Scheme::w4a8_group;
   options.source = source("qwen3_moe");
   EXPECT_THAT(error(options), HasSubstr("no group of 256"));
+}
+
+/// The folder's model with weights of float32, so that rotating them loses next to nothing; `more` tensors besides.
+void write_float32(const std::string& from, const std::string& to, const std::vector<std::string>& more = {}) {
+  const auto checkpoint = weights::SafetensorsFolder::open(from);
+  gristmill::testing::SafetensorsBytes bytes;
+  for (const std::string& name : checkpoint->names()) {
+    const auto tensor = weights::make_weight_source(checkpoint, name, weights::ReadAs::exact);
+    std::vector<float> values(static_cast<size_t>(tensor->rows() * tensor->columns()));
+    tensor->read_f32(0, tensor->rows(), values.data());
+    bytes.add(name, "F32", checkpoint->tensor(name).shape, values);
+  }
+  for (const std::string& name : more) bytes.add(name, "F32", {2, 2}, std::vector<float>(4, 1.0f));
+  std::filesystem::create_directories(to);
+  std::filesystem::copy(from + "/config.json", to + "/config.json");
+  std::ofstream(to + "/model.safetensors", std::ios::binary) << bytes.bytes();
+}
+
+TEST(QuantizeFolder, RotatingAloneChangesNothingOfTheModel) {
+  for (const char* const name : {"llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "minimax_m2"}) {
+    const TemporaryFolder parent;
+    write_float32(source(name), parent.path("source"));
+    QuantizeOptions options = options_for(parent.path("source"), parent.path("rotated"));
+    options.quarot = options.only_rotate = true;
+    SilentProgress silent;
+    quantize_folder(options, {}, silent);
+    const double lost = loss(logits(options.target), logits(options.source));
+    std::printf("%s rotated: relative change of logits %.1e\n", name, lost);
+    EXPECT_LT(lost, 2e-5) << name;
+    EXPECT_GT(lost, 0) << name;
+  }
+}
+
+TEST(QuantizeFolder, LeavesOutDraftHeadsWhereItRotates) {
+  const TemporaryFolder parent;
+  const std::string draft = "mtp.fc.weight";
+  write_float32(source("qwen3_5"), parent.path("source"), {draft});
+  QuantizeOptions options = options_for(parent.path("source"), parent.path("out"));
+  SilentProgress silent;
+  EXPECT_EQ(quantize_folder(options, {}, silent).left_out, 0);
+  EXPECT_TRUE(weights::SafetensorsFolder::open(options.target)->contains(draft));
+  options.quarot = true;
+  options.target = parent.path("rotated");
+  EXPECT_EQ(quantize_folder(options, {}, silent).left_out, 1);
+  EXPECT_FALSE(weights::SafetensorsFolder::open(options.target)->contains(draft));
 }
 
 TEST(InputRanges, CoverWhatEveryLinearReads) {
@@ -416,7 +465,7 @@ TEST(InputRanges, CoverWhatEveryLinearReads) {
   EXPECT_EQ(ranges.at("model.layers.0.self_attn.q_proj.weight").high,
             ranges.at("model.layers.0.self_attn.k_proj.weight").high);
   SilentProgress silent;
-  EXPECT_THAT(error_of([&] { measure_input_ranges(source("llama"), {}, silent); }), HasSubstr("at least one token"));
+  EXPECT_THAT(error_of([&] { measure_input_ranges(source("llama"), {}, 1, silent); }), HasSubstr("at least one token"));
 }
 
 }  // namespace

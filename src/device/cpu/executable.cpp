@@ -185,6 +185,14 @@ void CpuExecutable::fill_result() {
     result_.taps.emplace_back(reinterpret_cast<const float*>(frame_.scratch + offset),
                               static_cast<size_t>(frame_.tokens) * static_cast<size_t>(program_->tap_width()));
   }
+  result_.ranges.clear();
+  for (const size_t offset : lowered_.ranges) {
+    const auto* const rows_of = reinterpret_cast<const ValueRange*>(frame_.scratch + offset);
+    ValueRange all = frame_.tokens > 0 ? rows_of[0] : ValueRange{};
+    for (int t = 1; t < frame_.tokens; ++t)
+      all = {std::min(all.low, rows_of[t].low), std::max(all.high, rows_of[t].high)};
+    result_.ranges.push_back(all);
+  }
 }
 
 void CpuExecutable::copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) {

@@ -121,6 +121,7 @@ class Lowering {
       if (const auto* moe = std::get_if<MoeOp>(&op)) use(moe->in, i);
       if (const auto* norm = std::get_if<NormOp>(&op)) use(norm->in, i);
       if (const auto* tap = std::get_if<TapOp>(&op)) use(tap->in, i);
+      if (const auto* range = std::get_if<RangeOp>(&op)) use(range->in, i);
       if (const auto* head = std::get_if<HeadOp>(&op)) use(head->in, i);
     }
   }
@@ -402,6 +403,11 @@ class Lowering {
     result_.taps.push_back(result_.scratch.add(sizeof(float) * static_cast<size_t>(limits_.tokens) *
                                                static_cast<size_t>(program_.tap_width())));
     add<TapStage>(rows(op.in), result_.taps.back());
+  }
+
+  void lower(const RangeOp& op) {
+    result_.ranges.push_back(result_.scratch.add(sizeof(ValueRange) * static_cast<size_t>(limits_.tokens)));
+    add<RangeStage>(rows(op.in), result_.ranges.back());
   }
 
   void lower(const HeadOp& op) {

@@ -23,8 +23,9 @@ struct Lowered {
   Layout scratch;
   size_t member_offset = 0, member_bytes = 0;
   const HeadStage* head = nullptr;
-  size_t argmax = 0;         ///< int32 [limits.rows]
-  std::vector<size_t> taps;  ///< float [limits.tokens][tap_width] each
+  size_t argmax = 0;           ///< int32 [limits.rows]
+  std::vector<size_t> taps;    ///< float [limits.tokens][tap_width] each
+  std::vector<size_t> ranges;  ///< ValueRange [limits.tokens] each
 };
 
 /// Throws Error for what the CPU back end cannot run.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "device/cpu/attention_stages.h"
+#include "device/reference/scalar_ops.h"
 
 namespace gristmill::device::cpu {
 
@@ -57,6 +58,13 @@ void GateStage::run(const Frame& frame, uint32_t item, uint32_t) const {
     frame.kernels->gate(&one, gate, 1, &factor);
     for (int i = 0; i < x_.width; ++i) out[i] = x[i] * factor;
   }
+}
+
+void RangeStage::run(const Frame& frame, uint32_t item, uint32_t) const {
+  const RowRange range = row_range(frame, frame.tokens, item);
+  for (int t = range.first; t < range.end; ++t)
+    reinterpret_cast<ValueRange*>(frame.scratch + out_)[t] =
+        reference::range_of(in_.row(frame, t), static_cast<size_t>(in_.width));
 }
 
 void TapStage::run(const Frame& frame, uint32_t item, uint32_t) const {

@@ -76,6 +76,18 @@ class GateStage final : public Stage {
   Rows x_, gate_, out_;
 };
 
+/// Least and largest element of each row, to ValueRange [tokens].
+class RangeStage final : public Stage {
+ public:
+  RangeStage(Rows in, size_t out) : in_(in), out_(out) {}
+  uint32_t items(const Frame& frame) const override { return row_items(frame, frame.tokens); }
+  void run(const Frame& frame, uint32_t item, uint32_t member) const override;
+
+ private:
+  Rows in_;
+  size_t out_;
+};
+
 /// Rows to a tap, [tokens][width] without padding.
 class TapStage final : public Stage {
  public:

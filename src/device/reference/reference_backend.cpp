@@ -71,7 +71,6 @@ class ReferenceExecutable final : public Executable {
   Ticket launch(const StepShape& shape, const StepInputs& inputs) override;
   const StepResult& wait(Ticket ticket) override;
   void copy_states(std::span<const std::pair<int32_t, int32_t>> pairs) override;
-  void watch_linears(LinearObserver observer) { observer_ = std::move(observer); }
   std::span<const float> state(int32_t slot) const {
     if (slot < 0 || slot >= num_states_) return {};
     return {state_slot(slot), plan_memory_.bytes_per_state / sizeof(float)};
@@ -114,6 +113,7 @@ class ReferenceExecutable final : public Executable {
   void run(const NormOp& op);
   void run(const ResidualOp& op);
   void run(const TapOp& op);
+  void run(const RangeOp& op);
   void run(const HeadOp& op);
 
   std::shared_ptr<const Program> program_;
@@ -126,8 +126,6 @@ class ReferenceExecutable final : public Executable {
   ReservedMemory weight_memory_, scratch_, state_memory_;
   int num_states_ = 0;
   std::vector<Matrix> weights_;  ///< by WeightRef; the elements of a plain one are in `panels`
-
-  LinearObserver observer_;
 
   StepInputs inputs_;  ///< of the step in flight
   int tokens_ = 0;
@@ -228,6 +226,7 @@ Ticket ReferenceExecutable::launch(const StepShape& shape, const StepInputs& inp
 const StepResult& ReferenceExecutable::wait(Ticket ticket) {
   if (!in_flight_ || ticket.id != steps_) throw StepError(cat("step ", ticket.id, " is not in flight"));
   in_flight_ = false;
+  result_.ranges.assign(program_->watched().size(), {});
   for (const Op& op : program_->ops()) std::visit([&](const auto& each) { run(each); }, op);
 
   const size_t rows = inputs_.logit_rows.size();
@@ -276,10 +275,6 @@ void ReferenceExecutable::run(const LinearOp& op) {
     x = normed;
   }
   const auto apply = [&](const Linear& linear, float* out) {
-    if (observer_) {
-      const auto count = static_cast<size_t>(tokens_) * static_cast<size_t>(program_->width(op.in));
-      observer_(program_->weight(linear.weight), {x, count});
-    }
     multiply(x, tokens_, matrix(linear.weight), linear.bias ? plain(*linear.bias) : nullptr, out);
   };
   if (op.activation == Activation::silu_mul) {
@@ -370,6 +365,11 @@ void ReferenceExecutable::run(const TapOp& op) {
   std::copy_n(value(op.in), count, scratch(plan_.taps) + static_cast<size_t>(op.slot) * count);
 }
 
+void ReferenceExecutable::run(const RangeOp& op) {
+  const auto count = static_cast<size_t>(tokens_) * static_cast<size_t>(program_->width(op.in));
+  result_.ranges[static_cast<size_t>(op.slot)] = range_of(value(op.in), count);
+}
+
 void ReferenceExecutable::run(const HeadOp& op) {
   const auto width = static_cast<size_t>(program_->width(op.in));
   float* const rows = scratch(plan_.head_rows);
@@ -399,10 +399,6 @@ class ReferenceBackend final : public Backend {
 std::span<const float> reference::recurrent_state(const Executable& executable, int32_t slot) {
   const auto* const own = dynamic_cast<const ReferenceExecutable*>(&executable);
   return own == nullptr ? std::span<const float>() : own->state(slot);
-}
-
-void reference::watch_linears(Executable& executable, LinearObserver observer) {
-  if (auto* const own = dynamic_cast<ReferenceExecutable*>(&executable)) own->watch_linears(std::move(observer));
 }
 
 std::unique_ptr<Backend> make_reference_backend() {

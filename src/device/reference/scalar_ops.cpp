@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "device/rope_table.h"
@@ -78,6 +79,18 @@ void route(const Moe& moe, const float* select_bias, float* logits, int32_t* cho
     sum += weights[r];
   }
   for (int r = 0; r < moe.top_k; ++r) weights[r] = (moe.renormalize ? weights[r] / sum : weights[r]) * moe.scale;
+}
+
+ValueRange range_of(const float* x, size_t count) {
+  ValueRange range{x[0], x[0]};
+  bool finite = true;
+  for (size_t i = 0; i < count; ++i) {
+    finite = finite && std::isfinite(x[i]);
+    range.low = std::min(range.low, x[i]);
+    range.high = std::max(range.high, x[i]);
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  return finite ? range : ValueRange{-kInfinity, kInfinity};
 }
 
 int32_t argmax(const float* values, int count) {

@@ -36,6 +36,9 @@ void apply_gate(const float* x, int width, const float* gate, int gate_width, fl
 /// `select_bias` is null or [experts].
 void route(const Moe& moe, const float* select_bias, float* logits, int32_t* chosen, float* weights);
 
+/// Of `count` elements, at least one.
+ValueRange range_of(const float* x, size_t count);
+
 /// The lowest index among equal maxima.
 int32_t argmax(const float* values, int count);
 

@@ -26,6 +26,7 @@ std::vector<Value> inputs_of(const Op& op) {
                                [](const MoeOp& o) { return std::vector<Value>{o.in}; },
                                [](const NormOp& o) { return std::vector<Value>{o.in}; },
                                [](const TapOp& o) { return std::vector<Value>{o.in}; },
+                               [](const RangeOp& o) { return std::vector<Value>{o.in}; },
                                [](const HeadOp& o) { return std::vector<Value>{o.in}; }},
                     op);
 }
@@ -33,6 +34,7 @@ std::vector<Value> inputs_of(const Op& op) {
 std::vector<Value> outputs_of(const Op& op) {
   return std::visit(
       Overloaded{[](const LinearOp& o) { return o.out; }, [](const TapOp&) { return std::vector<Value>{}; },
+                 [](const RangeOp&) { return std::vector<Value>{}; },
                  [](const HeadOp&) { return std::vector<Value>{}; },
                  [](const auto& o) { return std::vector<Value>{o.out}; }},
       op);
