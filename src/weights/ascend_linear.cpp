@@ -163,6 +163,7 @@ class Reader {
     check_shape(bytes ? codes_.rows : codes_.rows / 2);
     codes_.scales = floats(".weight_scale", codes_.rows);
     require_zero_offset(".weight_offset", codes_.rows);
+    if (has(".weight_offset_second")) need(".weight_scale_second");
     if (!has(".weight_scale_second")) return;
     // w = code * second scale * first scale, where the second ones are shared by groups of columns.
     const int64_t elements = scale_elements(".weight_scale_second");

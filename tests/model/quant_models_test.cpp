@@ -241,7 +241,8 @@ TEST(AscendFolder, MissingPartsAreNamed) {
                                                                                    {kK, ".input_offset"},
                                                                                    {kK, ".deq_scale"},
                                                                                    {kK, ".quant_bias"},
-                                                                                   {kO, ".weight_scale"}}) {
+                                                                                   {kO, ".weight_scale"},
+                                                                                   {kGate, ".weight_scale_second"}}) {
     Changed folder("ascend_llama");
     folder.tensors.erase(base + part);
     EXPECT_THAT(folder.error(), AllOf(HasSubstr(base + part), HasSubstr("missing")));
