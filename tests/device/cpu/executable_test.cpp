@@ -330,6 +330,34 @@ TEST(CpuExecutable, TapsShowTheRowsAndChangeNothing) {
   EXPECT_NE(b.taps[1], b.taps[2]);
 }
 
+TEST(CpuExecutable, WatchedInputsHaveTheRangesOfTheReferenceBackEnd) {
+  RandomModel model;
+  Machine plain(model, {"", 2, ActivationMode::f32, DType::f32});
+  model.watched = true;
+  Machine watched(model, {"", 2, ActivationMode::f32, DType::f32});
+  const auto ids = random_ids(70, model.vocabulary, 24);
+  EXPECT_EQ(in_pieces(watched, ids, 70), in_pieces(plain, ids, 70));
+  const auto reference =
+      make_reference_backend()->compile(random_program(model), {700, 8, 700, 1024}, {DType::f32, 16});
+  reference->bind({kBlocks, nullptr});
+  const std::vector<int32_t> blocks{0, 1, 2, 3, 4}, row{69};
+  const std::vector<uint8_t> want{0};
+  const std::vector<SequenceStep> sequences{{0, 70, 0, blocks}};
+  const StepInputs inputs{ids, sequences, row, want};
+  const auto ranges = [&](Executable& executable) {
+    return executable.wait(executable.launch({70, 1, 1, false}, inputs)).ranges;
+  };
+  const auto a = ranges(*watched.executable), b = ranges(*reference);
+  // Queries to values, output, gate and up, down: four of each layer.
+  ASSERT_EQ(a.size(), static_cast<size_t>(4 * model.layers));
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_LT(a[i].low, 0) << i;
+    EXPECT_NEAR(a[i].low, b[i].low, 1e-4) << i;
+    EXPECT_NEAR(a[i].high, b[i].high, 1e-4) << i;
+  }
+}
+
 /// A line of /proc/self/status, in bytes.
 size_t process_bytes(const char* name) {
   std::ifstream status("/proc/self/status");

@@ -128,6 +128,7 @@ struct RandomModel {
   int layers = 2, hidden = 96, heads = 6, kv_heads = 2, head_dim = 16, ffn = 160, vocabulary = 203;
   Encoding query = kQ41, key = kQ40, value = kQ80, output = kBf16, gate = kQ41, up = kQ40, down = kQ81, table = kQ80;
   bool tied = true, biases = true, taps = false, rope = true;
+  bool watched = false;       ///< what linears read is watched
   bool cache_scales = false;  ///< numbers known beforehand for an int8 cache
   float last_norm = 1.0f;     ///< size of the last norm's weights
 };
@@ -151,6 +152,7 @@ inline std::shared_ptr<const Program> random_program(const RandomModel& m) {
   for (int j = 0; j < m.head_dim / 2; ++j) {
     rope.inv_freq.push_back(static_cast<float>(std::pow(10000.0, -2.0 * j / m.head_dim)));
   }
+  if (m.watched) builder.watch_inputs();
   const WeightRef table = matrix("table", m.vocabulary, m.hidden, m.table);
   Value x = builder.embed(table);
   if (m.taps) builder.tap(x, 0);
