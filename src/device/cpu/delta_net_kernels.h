@@ -10,6 +10,17 @@
 
 namespace gristmill::device::cpu {
 
+/// body(0) to body(count - 1); unrolled where the count is known (kCount is not 0).
+template <int kCount, class Body>
+inline void for_each(int count, Body body) {
+  if constexpr (kCount == 0) {
+    for (int j = 0; j < count; ++j) body(j);
+  } else {
+    GRISTMILL_UNROLL
+    for (int j = 0; j < kCount; ++j) body(j);
+  }
+}
+
 /// `kVectors` vectors of channels, or the first `left` channels of one; kWidth 0 takes the width from `r`. The window
 /// of inputs stays in registers, so that each is read once, before its row is overwritten.
 template <class V, int kVectors, int kWidth>
@@ -34,18 +45,16 @@ void conv_silu_channels(const ConvRows& r, int64_t channel, int left) {
       sums[v] = V::zero();
       window[earlier][v] = load(r.x + t * r.x_stride, v);
     }
-    GRISTMILL_UNROLL
-    for (int j = 0; j < width; ++j) {
+    for_each<kWidth>(width, [&](int j) {
       GRISTMILL_UNROLL
       for (int v = 0; v < kVectors; ++v) sums[v] = V::fma(load(r.taps + j * r.tap_stride, v), window[j][v], sums[v]);
-    }
+    });
     GRISTMILL_UNROLL
     for (int v = 0; v < kVectors; ++v) store(r.out + t * r.out_stride, v, silu_mul_lanes(sums[v], V::all(1.0f)));
-    GRISTMILL_UNROLL
-    for (int j = 0; j < earlier; ++j) {
+    for_each<kWidth == 0 ? 0 : kWidth - 1>(earlier, [&](int j) {
       GRISTMILL_UNROLL
       for (int v = 0; v < kVectors; ++v) window[j][v] = window[j + 1][v];
-    }
+    });
   }
   for (int j = 0; j < earlier; ++j) {
     const int32_t position = r.position + r.rows - earlier + j;
