@@ -28,19 +28,18 @@ Region::Region(int file, size_t offset, size_t bytes, size_t align, const std::s
   const size_t room = bytes + align;
   void* const reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) throw Error(cat(name, ": cannot be mapped: ", std::strerror(errno)));
-  const auto first = reinterpret_cast<uintptr_t>(reserved);
-  const uintptr_t start = (first + align - 1) / align * align;
-  void* const mapped =
-      mmap(reinterpret_cast<void*>(start), bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset));
+  auto* const first = static_cast<std::byte*>(reserved);
+  const size_t before = (align - reinterpret_cast<uintptr_t>(first) % align) % align;
+  void* const mapped = mmap(first + before, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset));
   if (mapped == MAP_FAILED) {
     const int error = errno;
     munmap(reserved, room);
     throw Error(cat(name, ": cannot be mapped: ", std::strerror(error)));
   }
-  if (start > first) munmap(reserved, start - first);
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t end = (start + bytes + page - 1) / page * page;
-  if (first + room > end) munmap(reinterpret_cast<void*>(end), first + room - end);
+  if (before > 0) munmap(reserved, before);
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t used = before + (bytes + page - 1) / page * page;
+  if (room > used) munmap(first + used, room - used);
   data_ = static_cast<std::byte*>(mapped);
   madvise(mapped, bytes, MADV_HUGEPAGE);  // as above; few file systems have them
 }
