@@ -150,12 +150,12 @@ struct PortableLanesOf {
       p[i] = static_cast<int16_t>(std::bit_cast<int32_t>(a.v[i] + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f));
     }
   }
-  /// 2^-8 times the E4M3 values: as halves they have the same mantissas, and exponents that count from 15 in place
-  /// of 7.
   /// kLanes signed bytes.
   static PortableLanes i8(const std::byte* p) {
     return each([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
   }
+  /// 2^-8 times the E4M3 values: as halves they have the same mantissas, and exponents that count from 15 in place
+  /// of 7.
   static PortableLanes e4m3(const uint8_t* p) {
     return each([&](int i) { return f16_to_f32(static_cast<uint16_t>((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7)); });
   }
